@@ -1,0 +1,1 @@
+"""casebits-dagster: proven, packed pre-training corpora from pinned text sources."""

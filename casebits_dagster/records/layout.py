@@ -1,0 +1,94 @@
+"""Where everything lies under one root (`$CASEBITS_HOME`, default `.casebits/`): the only place that spells paths."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+EOD_ID = 0
+IDS = "casebits_mixture.ids.u16le"
+CASES = "casebits_mixture.case.u16le"
+OFFSETS = "casebits_mixture.offsets.u64le"
+RAW_BYTES = "raw_bytes.u64le"
+DOCUMENTS = "documents.jsonl"
+RECEIPT = "receipt.json"
+ADMISSION = "admission.json"
+ARRAY_DTYPES = {IDS: "<u2", CASES: "<u2", OFFSETS: "<u8", RAW_BYTES: "<u8"}
+
+
+def region_id(index: int) -> str:
+    """Return the id of a region: its index in the plan, five digits; also its partition key."""
+    return f"{index:05d}"
+
+
+def home_from_environment() -> Path:
+    """Return the root that `$CASEBITS_HOME` names, default `.casebits` in the current folder."""
+    return Path(os.environ.get("CASEBITS_HOME") or ".casebits").absolute()
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationFolder:
+    """The folders of one generation. Nothing here touches the disk."""
+
+    root: Path
+
+    @property
+    def codec(self) -> Path:
+        return self.root / "codec"
+
+    def verdicts(self, index: int) -> Path:
+        return self.root / "verdicts" / f"{region_id(index)}.parquet"
+
+    def kept_text(self, index: int) -> Path:
+        return self.root / "verdicts" / f"{region_id(index)}.kept.arrow"
+
+    def region(self, index: int) -> Path:
+        return self.root / "regions" / region_id(index)
+
+    def index(self, index: int) -> Path:
+        return self.root / "index" / f"{region_id(index)}.npy"
+
+    def runs(self, index: int) -> Path:
+        return self.root / "runs" / region_id(index)
+
+    def rejections(self, index: int) -> Path:
+        return self.root / "rejections" / region_id(index)
+
+    @property
+    def manifests(self) -> Path:
+        return self.root / "frontier" / "manifests"
+
+    def manifest(self, version: int) -> Path:
+        return self.manifests / f"{version:08d}.json"
+
+    def gates(self, version: int) -> Path:
+        return self.root / "gates" / f"{version:08d}.json"
+
+    def stratification(self, version: int) -> Path:
+        return self.root / "stratification" / f"{version:08d}.json"
+
+    @property
+    def latest(self) -> Path:
+        return self.root / "LATEST.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """One root with generations, mixes, staging and (below `dagster/`) the orchestrator's own instance."""
+
+    root: Path
+
+    def generation(self, name: str) -> GenerationFolder:
+        return GenerationFolder(self.root / "generations" / name)
+
+    def mix(self, name: str) -> Path:
+        return self.root / "mixes" / name
+
+    @property
+    def staging(self) -> Path:
+        return self.root / ".staging"
+
+    @property
+    def dagster(self) -> Path:
+        return self.root / "dagster"
