@@ -1,0 +1,1 @@
+"""Stores move finished files and folders: ranged reads, exclusive creates, folder publication. All network code."""

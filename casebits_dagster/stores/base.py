@@ -1,0 +1,58 @@
+"""What a store can do, and a seekable file over ranged reads."""
+
+from __future__ import annotations
+
+import io
+from typing import Protocol
+
+
+class Store(Protocol):
+    """Named byte strings below one root. Paths are relative, with `/`, and never leave the root (PATH_UNSAFE)."""
+
+    def read_range(self, path: str, begin: int, end: int) -> bytes:
+        """Return bytes [begin, end); fewer only when the file ends there."""
+
+    def size(self, path: str) -> int:
+        """Return the size in bytes, or raise Absent."""
+
+    def get(self, path: str) -> bytes:
+        """Return the whole file, or raise Absent."""
+
+    def put_new(self, path: str, content: bytes) -> bool:
+        """Create the file durably. True when this call made it, False when equal bytes were there already.
+
+        Raises CasebitsError STORE_CONFLICT when other bytes stand under that name; they are left as they are.
+        """
+
+    def exists(self, path: str) -> bool: ...
+
+    def list(self, prefix: str) -> list[str]:
+        """Return the paths of all files below the folder `prefix`, sorted."""
+
+
+class RangedFile(io.RawIOBase):
+    """A read-only, seekable file whose reads are a store's ranged reads (what pyarrow needs to read Parquet)."""
+
+    def __init__(self, store: Store, path: str) -> None:
+        self._store, self._path, self._position = store, path, 0
+        self._size = store.size(path)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = base + offset
+        return self._position
+
+    def read(self, size: int | None = -1) -> bytes:
+        end = self._size if size is None or size < 0 else min(self._size, self._position + size)
+        found = self._store.read_range(self._path, self._position, end) if end > self._position else b""
+        self._position += len(found)
+        return found

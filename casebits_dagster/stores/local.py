@@ -1,0 +1,166 @@
+"""A folder on a local file system as a store.
+
+Guarantees: a name holds either nothing or a complete, durable file or folder, whatever crashes; what was published is
+never overwritten. The protocol: stage beside the target on the same file system, fsync every file and the folder,
+rename (folders) or link (files, exclusive) onto the final name, fsync the parent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import filecmp
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from casebits_dagster.records.errors import Absent, CasebitsError, Refused
+
+_UNSAFE = re.compile(r"^/|(^|/)\.\.?(/|$)|//|[\\\0]")
+
+
+class LocalStore:
+    """A store below `root`. `staging` must lie on the same file system; it defaults to `root/.staging`."""
+
+    def __init__(self, root: Path, staging: Path | None = None) -> None:
+        self.root, self.staging = root, staging or root / ".staging"
+
+    def local(self, path: str) -> Path:
+        """Return the local path of a name, refusing names that would leave the root."""
+        if not path or _UNSAFE.search(path):
+            raise Refused("PATH_UNSAFE", path, "name would leave its root", expected="a relative path", read=path)
+        return self.root / path
+
+    def read_range(self, path: str, begin: int, end: int) -> bytes:
+        with self._open(path) as descriptor:
+            return os.pread(descriptor, end - begin, begin)
+
+    def size(self, path: str) -> int:
+        with self._open(path) as descriptor:
+            return os.fstat(descriptor).st_size
+
+    def get(self, path: str) -> bytes:
+        with self._open(path):
+            return self.local(path).read_bytes()
+
+    def exists(self, path: str) -> bool:
+        return self.local(path).exists()
+
+    def list(self, prefix: str) -> list[str]:
+        found = (path for path in self.local(prefix).rglob("*") if path.is_file())
+        return sorted(path.relative_to(self.root).as_posix() for path in found)
+
+    def put_new(self, path: str, content: bytes) -> bool:
+        target = self.local(path)
+        make_folder(target.parent)
+        with self.staged("file") as folder:
+            temporary = folder / "content"
+            write_durably(temporary, content)
+            try:
+                os.link(temporary, target)
+            except FileExistsError as error:
+                if target.read_bytes() == content:
+                    return False
+                remedy = "what is published is never overwritten; a change is a new name"
+                raise CasebitsError("STORE_CONFLICT", path, "other bytes are published", remedy=remedy) from error
+        fsync_folder(target.parent)
+        return True
+
+    def replace(self, path: str, expected: bytes | None, content: bytes) -> bool:
+        """Compare and swap: set the file to `content` if it now holds `expected` (None: is absent), durably.
+
+        Returns False, having changed nothing, when it holds something else.
+        """
+        target = self.local(path)
+        make_folder(target.parent)
+        self.staging.mkdir(parents=True, exist_ok=True)
+        with (self.staging / "lock").open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if (target.read_bytes() if target.exists() else None) != expected:
+                return False
+            with self.staged("file") as folder:
+                write_durably(folder / "content", content)
+                (folder / "content").rename(target)
+            fsync_folder(target.parent)
+        return True
+
+    @contextlib.contextmanager
+    def staged(self, label: str) -> Iterator[Path]:
+        """Yield a new, empty staging folder; whatever is left in it at the end is removed."""
+        folder = self.staging / f"{label}.{uuid.uuid4().hex}"
+        folder.mkdir(parents=True)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def publish_folder(self, staged: Path, path: str) -> bool:
+        """Move a finished staging folder onto its name, durably. True when this call published it.
+
+        False when a folder with the same files, byte for byte, is there (files added later, such as an admission, do
+        not count). Raises CasebitsError NONDETERMINISTIC_REGION when it differs; the published one stays.
+        """
+        target = self.local(path)
+        make_folder(target.parent)
+        for file in sorted(staged.iterdir()):
+            _fsync(file)
+        fsync_folder(staged)
+        try:
+            # Never create the final folder first: a rename onto an empty folder would succeed silently.
+            staged.rename(target)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
+            names = sorted(file.name for file in staged.iterdir())
+            _, different, missing = filecmp.cmpfiles(staged, target, names, shallow=False)
+            if different or missing:
+                where = f"{path}/{(different + missing)[0]}"
+                problem = "a rerun made other bytes than the published ones"
+                raise CasebitsError("NONDETERMINISTIC_REGION", where, problem) from error
+            return False
+        fsync_folder(target.parent)
+        return True
+
+    @contextlib.contextmanager
+    def _open(self, path: str) -> Iterator[int]:
+        try:
+            descriptor = os.open(self.local(path), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            raise Absent("FILE_MISSING", path, f"there is no such file below {self.root}") from error
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Create a file exclusively, write it and fsync it."""
+    with path.open("xb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder with its parents, each durable in its own parent."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        fsync_folder(folder.parent)
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    _fsync(folder)
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
