@@ -1,0 +1,90 @@
+"""Token ids to bytes, for any byte-level vocabulary: GPT-2's for the source, the lower-case BPE's for our own ids.
+
+Cost: about two 8-byte moves a token, whatever its length up to 8 bytes; one more move for every further 8 bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ids: TypeAlias = "NDArray[np.uint16]"
+Bytes: TypeAlias = "NDArray[np.uint8]"
+Cuts: TypeAlias = "NDArray[np.int64]"
+END_MARKER = "<|endoftext|>"
+_WORD = 8
+
+
+def gpt2_alphabet() -> dict[str, int]:
+    """Return the byte that each character of a byte-level vocabulary stands for (the table of GPT-2).
+
+    Printable bytes stand for themselves; the 68 others are mapped, in order, to the characters from U+0100 on.
+    """
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + rank): byte for rank, byte in enumerate(others)}
+
+
+@dataclass(frozen=True, slots=True)
+class ByteTable:
+    """The bytes of every token: `lengths` "<u4" (V,), and `words` "<u8" (K, V), token bytes in 8-byte words."""
+
+    lengths: NDArray[np.uint32]
+    words: NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, tokens: list[bytes]) -> ByteTable:
+        """Return the table of tokens in id order."""
+        lengths = np.array([len(token) for token in tokens], "<u4")
+        width = max(1, -(-int(lengths.max(initial=1)) // _WORD)) * _WORD
+        padded = np.frombuffer(b"".join(token.ljust(width, b"\0") for token in tokens), "<u8")
+        return cls(lengths, np.ascontiguousarray(padded.reshape(len(tokens), width // _WORD).T))
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """Return the bytes of one token."""
+        return self.words[:, token_id].tobytes()[: int(self.lengths[token_id])]
+
+    def cuts(self, ids: Ids) -> Cuts:
+        """Return where each token begins in the decoded bytes: "<i8" (n + 1,), last = number of bytes."""
+        cuts = np.zeros(len(ids) + 1, "<i8")
+        np.cumsum(self.lengths[ids], out=cuts[1:])
+        return cuts
+
+    def decode(self, ids: Ids, cuts: Cuts | None = None) -> Bytes:
+        """Return the concatenated bytes of the tokens, uint8 (n,). `cuts`, when known, saves their computation."""
+        cuts = self.cuts(ids) if cuts is None else cuts
+        size, depth = int(cuts[-1]), len(self.words)
+        out = np.zeros(size + depth * _WORD, np.uint8)
+        # Every token is stored as whole 8-byte words at its unaligned place; what a word spills past its token is
+        # overwritten by the next token's first word. Fancy assignment stores in index order (the last value stays),
+        # and first words go last, so a spill, at most 7 bytes, never survives.
+        overlapping: NDArray[np.uint64] = np.ndarray((size + depth * _WORD - _WORD + 1,), "<u8", out, 0, (1,))
+        starts, lengths = cuts[:-1], self.lengths[ids]
+        long, word = np.flatnonzero(lengths > _WORD), 1
+        while len(long):
+            overlapping[starts[long] + word * _WORD] = self.words[word][ids[long]]
+            word += 1
+            long = long[lengths[long] > word * _WORD]
+        # An empty token (an end marker) stores one word of zeros that the token after it overwrites.
+        overlapping[starts] = self.words[0][ids]
+        return out[:size]
+
+
+def read_vocabulary(path: Path) -> list[bytes]:
+    """Return the bytes of each token of GPT-2's `encoder.json` or a `tokenizers` byte-level BPE file, in id order.
+
+    The end marker is no text: its bytes are empty.
+    """
+    found = json.loads(path.read_bytes())
+    vocabulary: dict[str, int] = found["model"]["vocab"] if isinstance(found["model"], dict) else found
+    alphabet = gpt2_alphabet()
+    tokens = [b""] * len(vocabulary)
+    for text, token_id in vocabulary.items():
+        if text != END_MARKER:
+            tokens[token_id] = bytes(alphabet[character] for character in text)
+    return tokens
