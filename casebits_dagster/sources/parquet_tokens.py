@@ -1,0 +1,87 @@
+"""Parquet with the columns `tokens` (a list of any integer type), `token_count`, `cluster_id`; a region is a row range.
+
+Reads only the row groups that hold the range, one at a time, through the store's ranged reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from casebits_dagster.records.digests import sha256
+from casebits_dagster.records.errors import RecordError
+from casebits_dagster.records.pins import RegionSpec
+from casebits_dagster.sources.columns import SourceRows
+from casebits_dagster.sources.detokenise import detokenise
+from casebits_dagster.stores.base import RangedFile
+from casebits_dagster.stores.local import LocalStore
+
+COLUMNS = ("tokens", "token_count", "cluster_id")
+
+
+def read_rows(folder: Path, region: RegionSpec) -> Iterator[SourceRows]:
+    """Yield the rows of the region, one block a row group. Raises RecordError on other columns or types."""
+    file = pq.ParquetFile(RangedFile(LocalStore(folder), region.path))
+    _require_columns(file.schema_arrow, f"{folder}/{region.path}")
+    for group, first, rows in _groups(file.metadata, region):
+        table = file.read_row_group(group, columns=list(COLUMNS))
+        begin, end = max(region.begin, first) - first, min(region.end, first + rows) - first
+        yield _block(table.slice(begin, end - begin), first + begin)
+
+
+def range_digest(folder: Path, region: RegionSpec) -> str:
+    """Return the SHA-256 of the file bytes of the row groups that hold the region."""
+    store = LocalStore(folder)
+    metadata = pq.ParquetFile(RangedFile(store, region.path)).metadata
+    begins, ends = [], []
+    for group, _, _ in _groups(metadata, region):
+        for number in range(metadata.num_columns):
+            chunk = metadata.row_group(group).column(number)
+            begin = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
+            begins.append(begin)
+            ends.append(begin + chunk.total_compressed_size)
+    return sha256(store.read_range(region.path, min(begins), max(ends)))
+
+
+def _groups(metadata: pq.FileMetaData, region: RegionSpec) -> Iterator[tuple[int, int, int]]:
+    """Yield (row group, first row, rows) of the groups that overlap the region."""
+    first = 0
+    for group in range(metadata.num_row_groups):
+        rows = metadata.row_group(group).num_rows
+        if first < region.end and first + rows > region.begin:
+            yield group, first, rows
+        first += rows
+
+
+def _require_columns(schema: pa.Schema, where: str) -> None:
+    for name in COLUMNS:
+        found = schema.field(name).type if name in schema.names else None
+        inner = found.value_type if found is not None and name == "tokens" and pa.types.is_list(found) else found
+        if inner is None or not pa.types.is_integer(inner):
+            expected = "a list of integers" if name == "tokens" else "integers"
+            raise RecordError("SOURCE_FORMAT", f"{where}: {name}", expected=expected, read=found or "no such column")
+
+
+def _block(table: pa.Table, first: int) -> SourceRows:
+    tokens = table["tokens"].combine_chunks()
+    counts = pc.if_else(tokens.is_null(), None, table["token_count"].combine_chunks().cast(pa.int64()))
+    cuts = np.zeros(len(tokens) + 1, "<i8")
+    np.cumsum(_filled(pc.list_value_length(tokens).cast(pa.int64()), 0), out=cuts[1:])
+    return detokenise(
+        np.arange(first, first + len(tokens), dtype="<i8"),
+        _filled(table["cluster_id"].combine_chunks().cast(pa.int64()), -1).astype("<i4"),
+        _filled(counts, -1),
+        _filled(tokens.flatten().cast(pa.int64()), -1),
+        cuts,
+    )
+
+
+def _filled(column: pa.Array, default: int) -> NDArray[np.int64]:
+    found: NDArray[np.int64] = column.fill_null(default).to_numpy(zero_copy_only=False)
+    return found
