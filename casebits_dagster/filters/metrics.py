@@ -1,0 +1,118 @@
+"""Document metrics in millionths, computed over whole blocks of bytes.
+
+Every metric is an integer (floor of value * 10^6), so a threshold decides alike on every machine. A character is a
+Unicode code point; white space is one of the six ASCII bytes; a word is a maximal run of other bytes. A share with
+nothing to divide by is 0. Cost: a few vectorised passes over the bytes, none over documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from casebits_dagster.codec.bytetable import Bytes, Cuts
+
+MICRO = 1_000_000
+STOP_WORDS = (b"the", b"be", b"to", b"of", b"and", b"that", b"have", b"with")
+
+_LETTER, _DIGIT, _SYMBOL, _SPACE, _CONTINUATION, _LEAD = (1 << bit for bit in range(6))
+
+
+def _byte_classes() -> NDArray[np.uint8]:
+    classes = np.zeros(256, np.uint8)
+    letters = [*range(0x41, 0x5B), *range(0x61, 0x7B)]
+    classes[letters] = _LETTER
+    classes[0x30:0x3A] = _DIGIT
+    classes[[code for code in range(0x21, 0x7F) if code not in letters and not 0x30 <= code < 0x3A]] = _SYMBOL
+    classes[list(b" \t\n\r\v\f")] = _SPACE
+    classes[0x80:0xC0] = _CONTINUATION
+    classes[0xC0:] = _LEAD
+    return classes
+
+
+_CLASSES = _byte_classes()
+
+
+class TextColumns:
+    """Counts of a block of documents that several metrics share; each is computed once, when first asked for."""
+
+    def __init__(self, text: Bytes, cuts: Cuts) -> None:
+        self.text, self.cuts = text, cuts
+        self.classes = _CLASSES[text]
+        self._cache: dict[str, NDArray[np.int64]] = {}
+
+    def bytes_of(self, kind: int) -> NDArray[np.int64]:
+        """Return how many bytes of the class each document has, "<i8" (N,)."""
+        return self._once(f"class {kind}", lambda: self._sums(self.classes & kind != 0))
+
+    def characters(self) -> NDArray[np.int64]:
+        """Return the number of code points: bytes that continue no character."""
+        return np.diff(self.cuts) - self.bytes_of(_CONTINUATION)
+
+    def words(self) -> NDArray[np.int64]:
+        """Return the number of words of each document."""
+        return self._once("words", lambda: self._sums(self.word_starts()))
+
+    def word_starts(self) -> NDArray[np.bool_]:
+        """Return which bytes begin a word; a document begins as after white space."""
+        space = self.classes == _SPACE
+        after = np.empty(len(space) + 1, bool)
+        after[1:] = space
+        after[self.cuts] = True
+        starts: NDArray[np.bool_] = ~space & after[:-1]
+        return starts
+
+    def stop_words(self) -> NDArray[np.int64]:
+        """Return how many words are stop words, ASCII case ignored."""
+        return self._once("stop words", lambda: self._sums(self._is_stop_word()))
+
+    def _is_stop_word(self) -> NDArray[np.bool_]:
+        starts = np.flatnonzero(self.word_starts())
+        # Five bytes tell the word (at most four letters) and that it ends: read them as one unaligned 8-byte word.
+        padded = np.full(len(self.text) + 8, 0x20, np.uint8)
+        padded[:-8] = self.text
+        heads: NDArray[np.uint64] = np.ndarray((len(self.text) + 1,), "<u8", padded, 0, (1,))
+        head, ends = heads[starts], self.cuts[np.searchsorted(self.cuts, starts, "right")]
+        found = np.zeros(len(starts), bool)
+        for word in STOP_WORDS:
+            size = len(word)
+            lowered = head | np.uint64(int.from_bytes(b"\x20" * size, "little"))
+            same = lowered & np.uint64((1 << 8 * size) - 1) == int.from_bytes(word, "little")
+            follower = (head >> np.uint64(8 * size) & np.uint64(0xFF)).astype(np.uint8)
+            found |= same & ((_CLASSES[follower] == _SPACE) | (starts + size == ends))
+        result = np.zeros(len(self.text), bool)
+        result[starts[found]] = True
+        return result
+
+    def _sums(self, flags: NDArray[np.bool_]) -> NDArray[np.int64]:
+        running = np.zeros(len(flags) + 1, "<i8")
+        np.cumsum(flags, out=running[1:])
+        return np.diff(running[self.cuts])
+
+    def _once(self, name: str, compute: Callable[[], NDArray[np.int64]]) -> NDArray[np.int64]:
+        if name not in self._cache:
+            self._cache[name] = compute()
+        return self._cache[name]
+
+
+def _share(part: NDArray[np.int64], whole: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.where(whole > 0, part * MICRO // np.maximum(whole, 1), 0)
+
+
+METRICS: dict[str, Callable[[TextColumns], NDArray[np.int64]]] = {
+    "characters": lambda block: block.characters() * MICRO,
+    "ascii_letter_share": lambda block: _share(block.bytes_of(_LETTER), block.characters()),
+    "digit_share": lambda block: _share(block.bytes_of(_DIGIT), block.characters()),
+    "symbol_share": lambda block: _share(block.bytes_of(_SYMBOL), block.characters()),
+    "non_ascii_share": lambda block: _share(block.bytes_of(_LEAD), block.characters()),
+    "mean_word_length": lambda block: _share(block.characters() - block.bytes_of(_SPACE), block.words()),
+    "stop_word_share": lambda block: _share(block.stop_words(), block.words()),
+}
+
+
+def score(metrics: tuple[str, ...], text: Bytes, cuts: Cuts) -> NDArray[np.int64]:
+    """Return the metrics of documents `text[cuts[i]:cuts[i+1]]` in millionths: "<i8" (N, len(metrics))."""
+    block = TextColumns(text, cuts)
+    return np.stack([METRICS[name](block) for name in metrics], axis=1).astype("<i8")

@@ -1,0 +1,172 @@
+"""The filter stage of one region: source rows in, the verdict table and the kept text out.
+
+`verdicts/<id>.parquet` has every row of the region, whatever became of it; `verdicts/<id>.kept.arrow` carries the kept
+text to the encoder. Memory: the text of one block, and columns of the region.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from casebits_dagster.codec.bytetable import Bytes, Cuts
+from casebits_dagster.filters.judge import KEEP, judge, require_policy
+from casebits_dagster.filters.metrics import score
+from casebits_dagster.records.digests import sha256, sha256_file
+from casebits_dagster.records.errors import CasebitsError
+from casebits_dagster.records.layout import Home
+from casebits_dagster.records.pins import Generation
+from casebits_dagster.sources import RANGE_DIGESTS, ROW_READERS
+from casebits_dagster.sources.columns import PROBLEMS, SourceRows
+from casebits_dagster.stores.local import LocalStore
+
+KEPT_SCHEMA = pa.schema([("position", pa.int64()), ("text", pa.large_binary())])
+
+
+@dataclass(frozen=True, slots=True)
+class FilteredRegion:
+    """What the filter stage did. rows_read = kept + sum(dropped) + sum(quarantined)."""
+
+    index: int
+    rows_read: int
+    kept: int
+    dropped: dict[str, int]
+    quarantined: dict[str, int]
+    verdicts_digest: str
+    range_sha256: str
+    verdicts: Path
+    kept_text: Path
+
+
+def filter_region(generation: Generation, index: int, home: Home) -> FilteredRegion:
+    """Judge every row of the region and write its verdict table and kept text; a rerun replaces both atomically."""
+    require_policy(generation.policy)
+    source, region = generation.pin.source, generation.plan[index]
+    require_source_file(generation, region.path)
+    folder = home.generation(generation.name)
+    blocks = [_judged(generation, rows) for rows in ROW_READERS[source.format](generation.source_folder, region)]
+    table = pa.concat_tables([block.verdicts for block in blocks])
+    if any(rule.kind == "duplicate" for rule in generation.policy.rules) and len(blocks) > 1:
+        table = _across_blocks(generation, table)
+    verdicts = table["verdict"].to_pylist()
+    kept = [block.kept_rows(verdicts[start : start + len(block.verdicts)]) for start, block in _starts(blocks)]
+    target, text = folder.verdicts(index), folder.kept_text(index)
+    with LocalStore(folder.root, home.staging).staged(f"verdicts.{index:05d}") as staging:
+        pq.write_table(table, staging / target.name, compression="zstd")
+        with pa.OSFile(str(staging / text.name), "wb") as sink, pa.ipc.new_file(sink, KEPT_SCHEMA) as writer:
+            for batch in kept:
+                writer.write_batch(batch)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # The table goes last: where it is found, the text beside it is complete.
+        (staging / text.name).rename(text)
+        (staging / target.name).rename(target)
+    counts = Counter(verdicts)
+    return FilteredRegion(
+        index=index,
+        rows_read=len(verdicts),
+        kept=counts[KEEP],
+        dropped=reasons(counts, "dropped:"),
+        quarantined=reasons(counts, "quarantined:"),
+        verdicts_digest=verdicts_digest(table),
+        range_sha256=RANGE_DIGESTS[source.format](generation.source_folder, region),
+        verdicts=target,
+        kept_text=text,
+    )
+
+
+def verdicts_digest(table: pa.Table) -> str:
+    """Return the content digest of a verdict table: positions "<i8", verdicts each ended by LF, 16-byte ids."""
+    positions = table["position"].to_numpy().astype("<i8").tobytes()
+    verdicts = "".join(f"{verdict}\n" for verdict in table["verdict"].to_pylist()).encode()
+    return sha256(positions, verdicts, b"".join(table["document_id"].to_pylist()))
+
+
+def require_source_file(generation: Generation, path: str) -> None:
+    """Refuse a source file that is not the pinned one, by size; by hash where the file is small enough to read."""
+    pinned, found = generation.source_file(path), generation.source_folder / path
+    size = LocalStore(generation.source_folder).size(path)
+    if size != pinned.bytes:
+        raise CasebitsError("SOURCE_PIN", str(found), expected=f"{pinned.bytes} bytes", read=size)
+    if size < 1 << 28 and (read := sha256_file(found)) != pinned.sha256:
+        raise CasebitsError("SOURCE_PIN", str(found), expected=f"sha256 {pinned.sha256}", read=read)
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    rows: SourceRows
+    verdicts: pa.Table
+
+    def kept_rows(self, verdicts: list[str]) -> pa.RecordBatch:
+        keep = np.flatnonzero(np.array([verdict == KEEP for verdict in verdicts], bool))
+        text, cuts = gather(self.rows.text, self.rows.cuts, keep)
+        column = pa.LargeBinaryArray.from_buffers(
+            pa.large_binary(), len(keep), [None, pa.py_buffer(cuts), pa.py_buffer(text)]
+        )
+        return pa.record_batch([pa.array(self.rows.positions[keep]), column], schema=KEPT_SCHEMA)
+
+
+def gather(text: Bytes, cuts: Cuts, rows: NDArray[np.int64]) -> tuple[Bytes, Cuts]:
+    """Return the text and cuts of some rows (ascending) of a column of text."""
+    lengths = np.diff(cuts)
+    chosen = np.zeros(len(lengths), bool)
+    chosen[rows] = True
+    kept = np.zeros(len(rows) + 1, "<i8")
+    np.cumsum(lengths[rows], out=kept[1:])
+    return text[np.repeat(chosen, lengths)], kept
+
+
+def _judged(generation: Generation, rows: SourceRows) -> _Block:
+    policy, readable = generation.policy, rows.problems == 0
+    scores, ids = score(policy.metrics, rows.text, rows.cuts), document_ids(rows.text, rows.cuts)
+    ids[~readable] = np.void(bytes(16))
+    verdicts = judge(policy, scores, rows.clusters, ids, readable)
+    named = [v or f"quarantined:{PROBLEMS[p]}" for v, p in zip(verdicts, rows.problems, strict=True)]
+    columns = {
+        "position": rows.positions,
+        "verdict": pa.array(named, pa.string()),
+        "document_id": pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(ids), [None, pa.py_buffer(ids)]),
+        "cluster": rows.clusters,
+        "source_tokens": rows.source_tokens,
+        "problem_at": rows.problem_at,
+    }
+    for number, name in enumerate(policy.metrics):
+        columns[f"score_{name}"] = pa.array(scores[:, number], mask=~readable)
+    return _Block(rows, pa.table(columns))
+
+
+def document_ids(text: Bytes, cuts: Cuts) -> NDArray[np.void]:
+    """Return the id of each document, the first 16 bytes of the SHA-256 of its text: "V16" (N,)."""
+    view = np.ascontiguousarray(text).data
+    digests = (hashlib.sha256(view[begin:end]).digest()[:16] for begin, end in itertools.pairwise(cuts.tolist()))
+    return np.frombuffer(bytearray(b"".join(digests)), "V16")
+
+
+def _across_blocks(generation: Generation, table: pa.Table) -> pa.Table:
+    """Judge the whole region again from its recorded columns: a duplicate may stand in an earlier block."""
+    policy = generation.policy
+    names = [f"score_{name}" for name in policy.metrics]
+    scores = np.stack([table[name].fill_null(0).to_numpy() for name in names], axis=1)
+    ids = np.frombuffer(b"".join(table["document_id"].to_pylist()), "V16")
+    old = table["verdict"].to_pylist()
+    readable = np.array([not verdict.startswith("quarantined:") for verdict in old], bool)
+    new = judge(policy, scores, table["cluster"].to_numpy(), ids, readable)
+    merged = [after or before for before, after in zip(old, new, strict=True)]
+    return table.set_column(1, "verdict", pa.array(merged, pa.string()))
+
+
+def _starts(blocks: list[_Block]) -> list[tuple[int, _Block]]:
+    starts = np.cumsum([0, *(len(block.verdicts) for block in blocks)])[:-1]
+    return list(zip(starts.tolist(), blocks, strict=True))
+
+
+def reasons(counts: Counter[str], prefix: str) -> dict[str, int]:
+    """Return the counts of the verdicts of one kind (`dropped:`, `quarantined:`), by reason."""
+    return {name.removeprefix(prefix): count for name, count in sorted(counts.items()) if name.startswith(prefix)}

@@ -1,0 +1,88 @@
+"""The filter stage: every row is in the table, counts conserve, a rerun writes the same content."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from casebits_dagster.filters.region import filter_region, verdicts_digest
+from casebits_dagster.records.errors import CasebitsError
+from casebits_dagster.records.layout import Home
+from casebits_dagster.records.pins import load_generation
+
+
+def test_rows_conserve_and_reruns_agree(pins: Path, home: Home) -> None:
+    generation = load_generation(pins, "sample")
+    first = filter_region(generation, 9, home)
+    assert first.rows_read == first.kept + sum(first.dropped.values()) + sum(first.quarantined.values()) == 103
+    assert first.dropped == {"too_few_letters": 1, "too_many_digits": 20, "too_short": 4}
+    table = pq.read_table(first.verdicts)
+    assert table["position"].to_pylist() == list(range(897, 1000))
+    assert table.column_names[6:] == [f"score_{name}" for name in generation.policy.metrics]
+    with pa.memory_map(str(first.kept_text)) as source:
+        kept = pa.ipc.open_file(source).read_all()
+    want = [row["position"] for row in table.to_pylist() if row["verdict"] == "keep"]
+    assert kept["position"].to_pylist() == want
+    assert filter_region(generation, 9, home) == first
+    assert verdicts_digest(table) == first.verdicts_digest
+
+
+def test_a_region_may_keep_nothing(pins: Path, home: Home) -> None:
+    found = filter_region(load_generation(pins, "sample"), 8, home)
+    assert (found.rows_read, found.kept, found.dropped) == (4, 0, {"too_many_digits": 4})
+
+
+def test_duplicates_are_found_across_row_groups(tmp_path: Path, pins: Path, home: Home) -> None:
+    # One document stands in two row groups, which are read as two blocks.
+    generation = load_generation(pins, "sample")
+    table = pq.read_table(generation.source_folder / "pd_mix.parquet", columns=None)
+    rows = pa.concat_tables([table.slice(500, 40), table.slice(520, 30)])
+    folder = tmp_path / "source"
+    folder.mkdir()
+    pq.write_table(rows, folder / "pd_mix.parquet", row_group_size=40)
+    size = (folder / "pd_mix.parquet").stat().st_size
+    twin = _with_source(generation, folder, size, 70)
+    found = filter_region(twin, 0, home)
+    kept_twice = sum(
+        verdict == "dropped:duplicate_in_region" for verdict in pq.read_table(found.verdicts)["verdict"].to_pylist()
+    )
+    alone = filter_region(dataclasses.replace(twin, plan=(dataclasses.replace(twin.plan[0], end=40),)), 0, home)
+    last_twenty = filter_region(
+        dataclasses.replace(twin, plan=(dataclasses.replace(twin.plan[0], begin=20, end=40),)), 0, home
+    )
+    assert alone.dropped.get("duplicate_in_region") is None
+    assert kept_twice == last_twenty.kept > 5
+
+
+def test_another_source_file_is_refused(tmp_path: Path, pins: Path, home: Home) -> None:
+    generation = load_generation(pins, "sample")
+    folder = tmp_path / "source"
+    shutil.copytree(generation.source_folder, folder)
+    target = folder / "pd_mix.parquet"
+    raw = bytearray(target.read_bytes())
+    raw[1000] ^= 1
+    target.write_bytes(bytes(raw))
+    moved = dataclasses.replace(generation, source_folder=folder)
+    with pytest.raises(CasebitsError, match="SOURCE_PIN .*expected sha256 c485703a"):
+        filter_region(moved, 0, home)
+    target.write_bytes(bytes(raw[:-1]))
+    with pytest.raises(CasebitsError, match="SOURCE_PIN .*expected 2718487 bytes, read 2718486"):
+        filter_region(moved, 0, home)
+    assert not home.root.exists()
+
+
+def _with_source(generation, folder: Path, size: int, rows: int):  # type: ignore[no-untyped-def]
+    from casebits_dagster.records.digests import sha256_file
+
+    pin = generation.pin
+    file = dataclasses.replace(
+        pin.source.files[0], bytes=size, sha256=sha256_file(folder / "pd_mix.parquet"), rows=rows
+    )
+    source = dataclasses.replace(pin.source, files=(file,))
+    plan = (dataclasses.replace(generation.plan[0], begin=0, end=rows),)
+    return dataclasses.replace(generation, pin=dataclasses.replace(pin, source=source), source_folder=folder, plan=plan)
