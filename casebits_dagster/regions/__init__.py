@@ -1,0 +1,1 @@
+"""The seven files of a region: written once, read as memory maps."""

@@ -1,0 +1,75 @@
+"""The document index: one fixed-width row a document, rebuilt from a region whenever its cache is missing.
+
+One mechanism for selection, stratification, duplicates across regions, exclusions and take-down.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from casebits_dagster.codec.bytetable import ByteTable
+from casebits_dagster.codec.mixture import COMPONENTS, Mixture
+from casebits_dagster.records.layout import GenerationFolder
+from casebits_dagster.regions.read import Region
+from casebits_dagster.stores.local import LocalStore
+
+# `tokens` counts the EOD, `raw_bytes` does not; `cluster` is -1 where the source has none; `split` is 0 for train and 1
+# for validation; `case_class` is the mixture component of most tokens with letters (4 = no letters).
+INDEX_DTYPE = np.dtype(
+    [
+        ("id", "V16"),
+        ("region", "<u4"),
+        ("index", "<u4"),
+        ("tokens", "<u4"),
+        ("raw_bytes", "<u8"),
+        ("cluster", "<i4"),
+        ("split", "u1"),
+        ("case_class", "u1"),
+    ]
+)
+NO_LETTERS = len(COMPONENTS)
+
+
+def index_region(region: Region, mixture: Mixture) -> NDArray[np.void]:
+    """Return the index rows of one region, INDEX_DTYPE (D,)."""
+    rows, documents = np.zeros(len(region), INDEX_DTYPE), region.documents()
+    if not documents:
+        return rows
+    rows["id"] = np.frombuffer(b"".join(bytes.fromhex(str(line["id"])) for line in documents), "V16")
+    rows["region"] = region.receipt.region.index
+    rows["index"] = np.arange(len(rows))
+    rows["tokens"] = np.diff(region.offsets.astype("<i8"))
+    rows["raw_bytes"] = region.raw_bytes
+    rows["cluster"] = [-1 if line["cluster"] is None else line["cluster"] for line in documents]
+    rows["split"] = [line["split"] == "validation" for line in documents]
+    rows["case_class"] = _case_classes(region, mixture)
+    return rows
+
+
+def cached_index(folder: GenerationFolder, index: int, region: Region, table: ByteTable) -> NDArray[np.void]:
+    """Return the index rows of a region, from `index/<id>.npy` when that was made from these bytes."""
+    path, content_id = folder.index(index), region.receipt.content_id
+    stamp = path.with_suffix(".content_id")
+    if path.exists() and stamp.exists() and stamp.read_text() == content_id:
+        found: NDArray[np.void] = np.load(path)
+        return found
+    rows = index_region(region, Mixture.load(folder.codec / "mixture.npz", table))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with LocalStore(folder.root).staged("index") as staging:
+        np.save(staging / "rows.npy", rows)
+        (staging / "stamp").write_text(content_id)
+        stamp.unlink(missing_ok=True)
+        (staging / "rows.npy").rename(path)
+        (staging / "stamp").rename(stamp)
+    return rows
+
+
+def _case_classes(region: Region, mixture: Mixture) -> NDArray[np.uint8]:
+    components = mixture.components(region.ids, region.cases)
+    document = np.repeat(np.arange(len(region)), np.diff(region.offsets.astype("<i8")))
+    counted = components < NO_LETTERS
+    shape = (len(region), NO_LETTERS)
+    places = document[counted] * NO_LETTERS + components[counted]
+    counts = np.bincount(places, minlength=shape[0] * shape[1]).reshape(shape)
+    return np.where(counts.any(axis=1), counts.argmax(axis=1), NO_LETTERS).astype(np.uint8)

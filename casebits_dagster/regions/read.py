@@ -1,0 +1,74 @@
+"""Read a region as memory maps. Shapes are checked here; hashes are the consumer's to verify first."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from casebits_dagster.codec.bytetable import Ids
+from casebits_dagster.codec.encode import Masks
+from casebits_dagster.records.errors import Absent, RecordError
+from casebits_dagster.records.layout import ARRAY_DTYPES, CASES, DOCUMENTS, IDS, OFFSETS, RAW_BYTES, RECEIPT
+from casebits_dagster.records.region import Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A region's arrays: `ids` "<u2" (n,), `cases` "<u2" (n,), `offsets` "<u8" (D + 1,), `raw_bytes` "<u8" (D,)."""
+
+    folder: Path
+    receipt: Receipt
+    ids: Ids
+    cases: Masks
+    offsets: NDArray[np.uint64]
+    raw_bytes: NDArray[np.uint64]
+
+    @classmethod
+    def open(cls, folder: Path) -> Region:
+        """Map a region's arrays. Raises Absent when a file is missing, RecordError when the lengths disagree."""
+        receipt_path = folder / RECEIPT
+        if not receipt_path.exists():
+            raise Absent("FILE_MISSING", str(receipt_path), "no region is published here")
+        arrays = {name: _mapped(folder / name, dtype) for name, dtype in ARRAY_DTYPES.items()}
+        region = cls(
+            folder,
+            Receipt.parse(receipt_path.read_bytes(), str(receipt_path)),
+            arrays[IDS],
+            arrays[CASES],
+            arrays[OFFSETS],
+            arrays[RAW_BYTES],
+        )
+        if len(region.ids) != len(region.cases):
+            raise RecordError("FILE_SIZE", str(folder / CASES), expected=len(region.ids), read=len(region.cases))
+        if len(region.offsets) != len(region.raw_bytes) + 1:
+            expected = len(region.raw_bytes) + 1
+            raise RecordError("FILE_SIZE", str(folder / OFFSETS), expected=expected, read=len(region.offsets))
+        if int(region.offsets[-1]) != len(region.ids):
+            raise RecordError("FILE_SIZE", str(folder / IDS), expected=int(region.offsets[-1]), read=len(region.ids))
+        return region
+
+    def __len__(self) -> int:
+        return len(self.raw_bytes)
+
+    def tokens(self, document: int) -> tuple[Ids, Masks]:
+        """Return ids and masks of one document, its EOD included. Raises Absent beyond the last document."""
+        if not 0 <= document < len(self):
+            raise Absent("FILE_MISSING", f"{self.folder}: document {document}", f"the region has {len(self)} documents")
+        begin, end = int(self.offsets[document]), int(self.offsets[document + 1])
+        return self.ids[begin:end], self.cases[begin:end]
+
+    def documents(self) -> list[dict[str, Any]]:
+        """Return the lines of documents.jsonl as records."""
+        return [json.loads(line) for line in (self.folder / DOCUMENTS).read_bytes().splitlines()]
+
+
+def _mapped(path: Path, dtype: str) -> NDArray[Any]:
+    if not path.exists():
+        raise Absent("FILE_MISSING", str(path), "a file of the region is missing")
+    # A zero-byte file cannot be mapped, and empty arrays are legitimate.
+    return np.memmap(path, dtype, mode="r") if path.stat().st_size else np.empty(0, dtype)
