@@ -1,0 +1,1 @@
+"""Publishing a frontier, and opening one: consumed only when proven."""

@@ -1,0 +1,152 @@
+"""Open a frontier: verify in a fixed order, refuse with one code, only then hand out tokens.
+
+At once: LATEST, its manifest (bytes, hash), the chain down to version 1, gapless order, tree root, codec. On first use:
+a region's seven files. Costs one hash of each file that is used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from casebits_dagster.codec.decode import Codec
+from casebits_dagster.frontier import require_extends, require_sound
+from casebits_dagster.publication.verify_region import require_file, verify_region_files
+from casebits_dagster.records.digests import sha256
+from casebits_dagster.records.errors import Absent, CasebitsError, Refused
+from casebits_dagster.records.frontier import Latest, Manifest
+from casebits_dagster.records.layout import GenerationFolder, Home
+from casebits_dagster.regions.index import INDEX_DTYPE, cached_index
+from casebits_dagster.regions.read import Region
+
+LATEST_LIMIT = 64 << 10
+T = TypeVar("T", Latest, Manifest)
+
+
+@dataclass(slots=True)
+class Frontier:
+    """An opened frontier. `region(i)` verifies a region the first time it is asked for."""
+
+    folder: GenerationFolder
+    latest: Latest
+    manifest: Manifest
+    manifest_sha256: str
+    codec: Codec
+    _regions: dict[int, Region] = field(default_factory=dict)
+
+    @property
+    def generation(self) -> str:
+        return self.manifest.generation
+
+    def region(self, index: int) -> Region:
+        """Return a region of the prefix, verified. Raises Absent beyond the prefix, Refused when it does not verify."""
+        if not 0 <= index < self.manifest.count:
+            where = f"{self.generation}/regions/{index:05d}"
+            raise Absent("REGION_MISSING", where, f"the frontier holds regions 0 to {self.manifest.count - 1}")
+        if index not in self._regions:
+            entry = self.manifest.regions[index]
+            verified = verify_region_files(self.folder.root / entry.path, entry.path)
+            if verified.receipt.content_id != entry.content_id:
+                read = verified.receipt.content_id
+                raise Refused("CONTENT_ID", entry.path, expected=entry.content_id, read=read)
+            for listed, found in zip(entry.files, verified.files, strict=True):
+                if listed != found:
+                    where = f"{entry.path}/{found.name}"
+                    raise Refused("FILE_HASH", where, expected=f"sha256 {listed.sha256}", read=found.sha256)
+            if verified.receipt.pins.codec.vocab_sha256 not in {file.sha256 for file in self.manifest.codec}:
+                where, read = f"{entry.path}/receipt.json: pins.codec", verified.receipt.pins.codec.vocab_sha256
+                raise Refused("VOCAB_MISMATCH", where, expected="the manifest's vocabulary", read=read)
+            self._regions[index] = Region.open(self.folder.root / entry.path)
+        return self._regions[index]
+
+    def verify_all(self) -> None:
+        """Verify every region of the prefix now."""
+        for index in range(self.manifest.count):
+            self.region(index)
+
+    @property
+    def index(self) -> NDArray[np.void]:
+        """Return the document index of the whole prefix, INDEX_DTYPE, in region order."""
+        rows = [
+            cached_index(self.folder, index, self.region(index), self.codec.table)
+            for index in range(self.manifest.count)
+        ]
+        return np.concatenate([np.empty(0, INDEX_DTYPE), *rows])
+
+
+def open_frontier(location: Path, generation: str | None = None) -> Frontier:
+    """Return the verified frontier of a generation's folder, or of `generation` below a root.
+
+    Raises Refused with one code of the closed list, naming file, expected and read.
+    """
+    folder = Home(location).generation(generation) if generation else GenerationFolder(location)
+    latest = _read_latest(folder, generation)
+    pointer = latest.manifest
+    path = folder.root / pointer.path
+    if not path.is_file():
+        raise Refused("MANIFEST_MISSING", pointer.path, "LATEST names a manifest that is not there")
+    raw = path.read_bytes()
+    if len(raw) != pointer.bytes:
+        raise Refused("MANIFEST_SIZE", pointer.path, expected=f"{pointer.bytes} bytes", read=len(raw))
+    if sha256(raw) != pointer.sha256:
+        raise Refused("MANIFEST_HASH", pointer.path, expected=pointer.sha256, read=sha256(raw))
+    manifest = _parsed(Manifest, raw, pointer.path)
+    require_sound(manifest, pointer.path)
+    _require_latest_agrees(latest, manifest)
+    _require_chain(folder, manifest)
+    for file in manifest.codec:
+        require_file(folder.codec / file.name, f"codec/{file.name}", file.bytes, file.sha256)
+    return Frontier(folder, latest, manifest, pointer.sha256, Codec.load(folder.codec))
+
+
+def _read_latest(folder: GenerationFolder, generation: str | None) -> Latest:
+    path = folder.latest
+    if not path.is_file():
+        raise Refused("LATEST_MISSING", str(path), "no frontier is published here")
+    if path.stat().st_size > LATEST_LIMIT:
+        raise Refused("LATEST_TOO_LARGE", str(path), expected=f"at most {LATEST_LIMIT}", read=path.stat().st_size)
+    latest = _parsed(Latest, path.read_bytes(), "LATEST.json")
+    if generation and latest.generation != generation:
+        raise Refused("GENERATION_MISMATCH", "LATEST.json: generation", expected=generation, read=latest.generation)
+    if latest.manifest.revision != f"sha256:{latest.manifest.sha256}":
+        expected, read = f"sha256:{latest.manifest.sha256}", latest.manifest.revision
+        raise Refused("REVISION_NOT_PINNED", "LATEST.json: manifest.revision", expected=expected, read=read)
+    return latest
+
+
+def _parsed(kind: type[T], raw: bytes, where: str) -> T:
+    """Parse a record of the publication: a malformed one is a refusal."""
+    try:
+        return kind.parse(raw, where)
+    except CasebitsError as error:
+        raise Refused(error.code, error.where, error.problem, expected=error.expected, read=error.read) from error
+
+
+def _require_latest_agrees(latest: Latest, manifest: Manifest) -> None:
+    if latest.generation != manifest.generation:
+        where = "LATEST.json: generation"
+        raise Refused("GENERATION_MISMATCH", where, expected=manifest.generation, read=latest.generation)
+    for name, code in (("version", "LATEST_BEHIND"), ("count", "COUNT_MISMATCH"), ("tree_root", "TREE_ROOT")):
+        expected, read = getattr(manifest, name), getattr(latest, name)
+        if expected != read:
+            raise Refused(code, f"LATEST.json: {name}", expected=expected, read=read)
+
+
+def _require_chain(folder: GenerationFolder, manifest: Manifest) -> None:
+    """Walk the versions down to 1: each is there, has the bytes that its follower names, and is its prefix."""
+    current = manifest
+    while current.previous:
+        path = folder.manifest(current.previous.version)
+        where = path.relative_to(folder.root).as_posix()
+        if not path.is_file():
+            raise Refused("CHAIN_BROKEN", where, "an earlier version of the manifest is missing")
+        earlier = _parsed(Manifest, path.read_bytes(), where)
+        require_sound(earlier, where)
+        require_extends(current, earlier, f"manifest {current.version}")
+        current = earlier
+    if current.version != 1:
+        raise Refused("CHAIN_BROKEN", f"manifest {current.version}: previous", expected="a version before", read=None)

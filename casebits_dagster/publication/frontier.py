@@ -1,0 +1,189 @@
+"""Advance a generation's frontier: verify admissions, write the next manifest, swap LATEST.
+
+Crash-safe by order: manifest first (its name is the compare-and-swap), LATEST after; a manifest that LATEST does not
+name yet is adopted by the next run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from casebits_dagster.codec.decode import Codec
+from casebits_dagster.frontier import AdmittedRegion, extend, require_extends, require_sound
+from casebits_dagster.publication.verify_region import VerifiedRegion, verify_region_files
+from casebits_dagster.records.digests import sha256
+from casebits_dagster.records.errors import Absent, CasebitsError, Refused
+from casebits_dagster.records.frontier import (
+    FrontierEntry,
+    Latest,
+    Manifest,
+    ManifestPointer,
+    PlanPin,
+    SplitTotal,
+    SplitTotals,
+)
+from casebits_dagster.records.layout import ADMISSION, GenerationFolder, Home, region_id
+from casebits_dagster.records.pins import CodecFiles, Generation
+from casebits_dagster.records.region import StoredFile
+from casebits_dagster.regions.index import cached_index
+from casebits_dagster.regions.read import Region
+from casebits_dagster.stores.local import LocalStore
+
+
+@dataclass(frozen=True, slots=True)
+class Advanced:
+    """A frontier after an advance. `waiting` are admitted regions beyond the first gap; `first_missing` is the region
+    the prefix waits for, None when the generation is complete; `changed` says whether a version was made."""
+
+    manifest: Manifest
+    manifest_sha256: str
+    latest: Latest
+    changed: bool
+    waiting: tuple[int, ...]
+    first_missing: int | None
+
+
+def advance_frontier(generation: Generation, home: Home, *, now: datetime) -> Advanced:
+    """Extend the frontier over every region admitted since, and return it. Raises Absent while region 0 is missing."""
+    folder, store = home.generation(generation.name), LocalStore(home.generation(generation.name).root, home.staging)
+    codec_files = publish_codec(generation, folder, store)
+    previous = _newest_manifest(folder, generation)
+    admitted: dict[int, AdmittedRegion] = {}
+    index = previous.count if previous else 0
+    while index < len(generation.plan) and (folder.region(index) / ADMISSION).exists():
+        admitted[index] = _admitted(generation, folder, index)
+        index += 1
+    plan = PlanPin(total=len(generation.plan), sha256=generation.plan_sha256)
+    extended = extend(previous, admitted, generation=generation.name, plan=plan, codec=codec_files)
+    manifest = extended or previous
+    if manifest is None:
+        where = f"{generation.name}/regions/{region_id(0)}/{ADMISSION}"
+        raise Absent("ADMISSION_MISSING", where, "no region is admitted", remedy="materialise admission_proof first")
+    if extended:
+        store.put_new(_relative(folder, folder.manifest(extended.version)), extended.to_bytes())
+    latest = _swap_latest(folder, store, manifest, now)
+    beyond = range(manifest.count + 1, len(generation.plan))
+    return Advanced(
+        manifest=manifest,
+        manifest_sha256=sha256(manifest.to_bytes()),
+        latest=latest,
+        changed=extended is not None,
+        waiting=tuple(k for k in beyond if (folder.region(k) / ADMISSION).exists()),
+        first_missing=manifest.count if manifest.count < manifest.plan.total else None,
+    )
+
+
+def publish_codec(generation: Generation, folder: GenerationFolder, store: LocalStore) -> tuple[StoredFile, ...]:
+    """Copy the codec's files beside the regions, so that a reader needs nothing else; return them with hashes."""
+    files = []
+    for name in sorted((CodecFiles.MIXTURE, CodecFiles.VOCABULARY)):
+        content = (generation.codec_folder / name).read_bytes()
+        store.put_new(_relative(folder, folder.codec / name), content)
+        files.append(StoredFile(name=name, bytes=len(content), sha256=sha256(content)))
+    return tuple(files)
+
+
+def split_totals(index: NDArray[np.void]) -> SplitTotals:
+    """Return documents, tokens and bytes of each split of some index rows."""
+
+    def total(split: int) -> SplitTotal:
+        rows = index[index["split"] == split]
+        return SplitTotal(documents=len(rows), tokens=int(rows["tokens"].sum()), raw_bytes=int(rows["raw_bytes"].sum()))
+
+    return SplitTotals(train=total(0), validation=total(1))
+
+
+def _admitted(generation: Generation, folder: GenerationFolder, index: int) -> AdmittedRegion:
+    path = folder.region(index)
+    verified = verify_region_files(path, _relative(folder, path))
+    _require_pins(generation, index, verified, _relative(folder, path))
+    table = Codec.load(folder.codec).table
+    rows = cached_index(folder, index, Region.open(path), table)
+    entry = FrontierEntry(
+        index=index,
+        path=_relative(folder, path),
+        content_id=verified.receipt.content_id,
+        documents=verified.receipt.counts.documents,
+        tokens=verified.receipt.counts.tokens,
+        files=verified.files,
+    )
+    return AdmittedRegion(entry, split_totals(rows))
+
+
+def _require_pins(generation: Generation, index: int, verified: VerifiedRegion, where: str) -> None:
+    """Refuse a region of another generation, place in the plan, or pins than this generation's."""
+    receipt = verified.receipt
+    if receipt.generation != generation.name:
+        raise Refused("GENERATION_MISMATCH", where, expected=generation.name, read=receipt.generation)
+    if receipt.region.index != index:
+        raise Refused("PLAN_MISMATCH", where, expected=f"region {index}", read=receipt.region.index)
+    spec, source = generation.plan[index], receipt.source
+    if (source.path, source.unit, source.begin, source.end) != (spec.path, spec.unit, spec.begin, spec.end):
+        raise Refused("PLAN_MISMATCH", f"{where}: source", expected=spec, read=source)
+    if source.revision != generation.pin.source.revision:
+        raise Refused("SOURCE_PIN", f"{where}: source.revision", expected=generation.pin.source.revision, read=source)
+    if receipt.pins != generation.pins:
+        raise Refused("CODEC_PIN", f"{where}: pins", expected=generation.pins, read=receipt.pins)
+
+
+def _newest_manifest(folder: GenerationFolder, generation: Generation) -> Manifest | None:
+    """Return the last manifest of the chain, whether or not LATEST names it yet; None for a new generation."""
+    manifest: Manifest | None = None
+    version = 1
+    if folder.latest.exists():
+        latest = Latest.parse(folder.latest.read_bytes(), "LATEST.json")
+        manifest = _read_manifest(folder, latest.version)
+        if sha256(manifest.to_bytes()) != latest.manifest.sha256:
+            where, read = f"LATEST.json: manifest {latest.version}", sha256(manifest.to_bytes())
+            raise Refused("MANIFEST_HASH", where, expected=latest.manifest.sha256, read=read)
+        version = latest.version + 1
+    while folder.manifest(version).exists():
+        following = _read_manifest(folder, version)
+        if manifest:
+            require_extends(following, manifest, f"manifest {version}")
+        manifest, version = following, version + 1
+    if manifest and manifest.plan.sha256 != generation.plan_sha256:
+        where = f"{generation.name}: plan"
+        raise Refused("PLAN_MISMATCH", where, expected=manifest.plan.sha256, read=generation.plan_sha256)
+    return manifest
+
+
+def _read_manifest(folder: GenerationFolder, version: int) -> Manifest:
+    path = folder.manifest(version)
+    manifest = Manifest.parse(path.read_bytes(), _relative(folder, path))
+    require_sound(manifest, _relative(folder, path))
+    return manifest
+
+
+def _swap_latest(folder: GenerationFolder, store: LocalStore, manifest: Manifest, now: datetime) -> Latest:
+    raw, path = manifest.to_bytes(), folder.manifest(manifest.version)
+    before = folder.latest.read_bytes() if folder.latest.exists() else None
+    old = Latest.parse(before, "LATEST.json") if before else None
+    if old and old.manifest.sha256 == sha256(raw):
+        return old
+    latest = Latest(
+        generation=manifest.generation,
+        version=manifest.version,
+        count=manifest.count,
+        manifest=ManifestPointer(
+            path=_relative(folder, path), revision=f"sha256:{sha256(raw)}", sha256=sha256(raw), bytes=len(raw)
+        ),
+        gates=None,
+        tree_root=manifest.tree_root,
+        status="complete" if manifest.count == manifest.plan.total else "building",
+        published_at=now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        expires_at=None,
+    )
+    if not store.replace("LATEST.json", before, latest.to_bytes()):
+        remedy = "another run advanced the frontier meanwhile: run again"
+        raise CasebitsError("LATEST_BEHIND", "LATEST.json", "changed while it was being replaced", remedy=remedy)
+    return latest
+
+
+def _relative(folder: GenerationFolder, path: Path) -> str:
+    return path.relative_to(folder.root).as_posix()

@@ -1,0 +1,81 @@
+"""Check a published region against its own records: what a consumer does before it reads one token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from casebits_dagster.records.digests import sha256, sha256_file
+from casebits_dagster.records.errors import Refused
+from casebits_dagster.records.layout import ADMISSION, ARRAY_DTYPES, DOCUMENTS, RECEIPT
+from casebits_dagster.records.region import Admission, Receipt, StoredFile
+
+FILES = tuple(sorted([*ARRAY_DTYPES, DOCUMENTS, RECEIPT, ADMISSION]))
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedRegion:
+    """A region whose seven files are there, hash as listed, and whose receipt and admission speak of each other."""
+
+    receipt: Receipt
+    admission: Admission
+    files: tuple[StoredFile, ...]
+
+
+def verify_region_files(folder: Path, where: str) -> VerifiedRegion:
+    """Return the region's records, every byte hashed. Raises Refused with the first code that applies.
+
+    `where` names the region in messages (`regions/00017`).
+    """
+    _require_names(folder, where)
+    receipt_bytes, admission_bytes = (folder / RECEIPT).read_bytes(), (folder / ADMISSION).read_bytes()
+    receipt = Receipt.parse(receipt_bytes, f"{where}/{RECEIPT}")
+    admission = Admission.parse(admission_bytes, f"{where}/{ADMISSION}")
+    if receipt.content_id != receipt.expected_content_id():
+        field = f"{where}/{RECEIPT}: content_id"
+        raise Refused("CONTENT_ID", field, expected=receipt.expected_content_id(), read=receipt.content_id)
+    if admission.receipt_sha256 != sha256(receipt_bytes):
+        field, read = f"{where}/{ADMISSION}: receipt_sha256", admission.receipt_sha256
+        raise Refused("RECEIPT_HASH", field, expected=sha256(receipt_bytes), read=read)
+    for name, mine, theirs in (
+        ("content_id", receipt.content_id, admission.content_id),
+        ("generation", receipt.generation, admission.generation),
+        ("region", receipt.region, admission.region),
+    ):
+        if mine != theirs:
+            raise Refused("ADMISSION_HASH", f"{where}/{ADMISSION}: {name}", expected=mine, read=theirs)
+    # Hash what lies there now, never trust a list: the receipt, the admission and the disk must agree.
+    claimed = {file.name: (file.bytes, file.sha256) for file in receipt.files}
+    proven = {file.name: (file.bytes, file.sha256) for file in admission.files}
+    for name, found in claimed.items():
+        if proven.get(name) != found:
+            raise Refused("ADMISSION_HASH", f"{where}/{ADMISSION}: files {name}", expected=found, read=proven.get(name))
+        require_file(folder / name, f"{where}/{name}", *found)
+    files = [StoredFile(name=file.name, bytes=file.bytes, sha256=file.sha256) for file in receipt.files]
+    for name, content in ((RECEIPT, receipt_bytes), (ADMISSION, admission_bytes)):
+        files.append(StoredFile(name=name, bytes=len(content), sha256=sha256(content)))
+    return VerifiedRegion(receipt, admission, tuple(sorted(files, key=lambda file: file.name)))
+
+
+def require_file(path: Path, where: str, size: int, digest: str) -> None:
+    """Check presence, size and hash of one file. Raises Refused FILE_MISSING, FILE_SIZE or FILE_HASH."""
+    remedy = "restore the file from another copy, or make the region again"
+    if not path.is_file():
+        raise Refused("FILE_MISSING", where, "a listed file is not there", remedy=remedy)
+    if path.stat().st_size != size:
+        raise Refused("FILE_SIZE", where, expected=f"{size} bytes", read=path.stat().st_size, remedy=remedy)
+    if (read := sha256_file(path)) != digest:
+        raise Refused("FILE_HASH", where, expected=f"sha256 {digest}", read=read, remedy=remedy)
+
+
+def _require_names(folder: Path, where: str) -> None:
+    if not folder.is_dir():
+        raise Refused("REGION_MISSING", where, f"there is no folder {folder}")
+    found = {path.name for path in folder.iterdir()}
+    if ADMISSION not in found:
+        raise Refused("ADMISSION_MISSING", f"{where}/{ADMISSION}", "the region is not admitted")
+    for name in FILES:
+        if name not in found:
+            raise Refused("FILE_MISSING", f"{where}/{name}", "a file of the region is missing")
+    if extra := sorted(found - set(FILES)):
+        raise Refused("FILE_EXTRA", f"{where}/{extra[0]}", "a region has exactly seven files")
