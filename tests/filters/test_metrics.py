@@ -17,7 +17,7 @@ from casebits_dagster.records.pins import FilterPolicy
 
 NAMES = tuple(METRICS)
 ALPHABET = st.sampled_from(
-    list("aZz09!~ \t\n\r\v\f\u00a0\u0085éß中🙂") + ["the ", "The", " of", "AND", "\nthat\n", "have."]
+    [*list("aZz09!~ \t\n\r\x0b\x0c\xa0\x85éß中🙂"), "the ", "The", " of", "AND", "\nthat\n", "have."]
 )
 
 

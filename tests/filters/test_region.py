@@ -68,10 +68,10 @@ def test_another_source_file_is_refused(tmp_path: Path, pins: Path, home: Home) 
     raw[1000] ^= 1
     target.write_bytes(bytes(raw))
     moved = dataclasses.replace(generation, source_folder=folder)
-    with pytest.raises(CasebitsError, match="SOURCE_PIN .*expected sha256 c485703a"):
+    with pytest.raises(CasebitsError, match=r"SOURCE_PIN .*expected sha256 c485703a"):
         filter_region(moved, 0, home)
     target.write_bytes(bytes(raw[:-1]))
-    with pytest.raises(CasebitsError, match="SOURCE_PIN .*expected 2718487 bytes, read 2718486"):
+    with pytest.raises(CasebitsError, match=r"SOURCE_PIN .*expected 2718487 bytes, read 2718486"):
         filter_region(moved, 0, home)
     assert not home.root.exists()
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +25,9 @@ LEAD = [158]  # byte 0xE2, which begins a character
 BAD = [222]  # a lone continuation byte
 
 
-def write(path: Path, rows: list[list[int] | None], counts: list[int | None] | None = None, **options: object) -> int:
+def write(
+    path: Path, rows: Sequence[list[int] | None], counts: list[int | None] | None = None, **options: object
+) -> int:
     counts = [None if row is None else len(row) for row in rows] if counts is None else counts
     integers = options.pop("integers", pa.int64())
     table = pa.table(
@@ -121,7 +125,7 @@ def test_any_row_ranges_yield_every_row_once(tmp_path: Path) -> None:
     cuts = [0, 1, 4, 5, 6, 15, 22, 23]
     found: list[bytes] = []
     positions: list[int] = []
-    for begin, end in zip(cuts[:-1], cuts[1:], strict=True):
+    for begin, end in itertools.pairwise(cuts):
         for block in read_rows(tmp_path, RegionSpec(0, "a.parquet", "rows", begin, end)):
             found += texts(block)
             positions += block.positions.tolist()

@@ -1,0 +1,142 @@
+"""A recipe: the pin that says what a mix is. Written once, never edited; a change is a new file with a new name.
+
+Every key is used or refused: tables that do not belong to the strategy must be absent, and shares sum to 1 exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Literal
+
+from casebits_dagster.records.errors import RecordError
+from casebits_dagster.records.record import AtLeast, Count, Name, Positive, Record, Text
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Domain(Record):
+    """A mix's name for clusters of one generation (-1: documents without a cluster). No clusters: the whole generation.
+
+    `share` is of tokens, separators included. A document is used at most `epochs` times.
+    """
+
+    name: Name
+    generation: Name
+    clusters: tuple[int, ...] = ()
+    share: Decimal
+    epochs: Positive = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lengths(Record):
+    """Buckets of whole-document tokens, separator included, cut at `edges`: [0, edges[0]), ..., [edges[-1], no end).
+
+    `profile` is the token share of each bucket; `from_mix` copies what an earlier mix with equal edges achieved.
+    """
+
+    edges: tuple[Positive, ...]
+    profile: tuple[Decimal, ...] = ()
+    from_mix: Name | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return a text for each bucket, such as `<512`, `512-2047`, `>=2048`."""
+        if not self.edges:
+            return ("all",)
+        middle = (f"{low}-{high - 1}" for low, high in zip(self.edges, self.edges[1:], strict=False))
+        return (f"<{self.edges[0]}", *middle, f">={self.edges[-1]}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Selection(Record):
+    """Which documents: the budget (`windows`, or `tokens` rounded down to whole windows), domains, lengths.
+
+    `when_infeasible` says what to do when supply cannot meet both targets: refuse, take the largest feasible budget, or
+    give up as much of the length targets (domain targets) as needed. `exclude` names earlier mixes whose documents are
+    not used. `validation_windows` come from validation documents only.
+    """
+
+    windows: Positive | None = None
+    tokens: Positive | None = None
+    domains: tuple[Domain, ...]
+    lengths: Lengths
+    when_infeasible: Literal["fail", "shrink", "keep_domains", "keep_lengths"] = "fail"
+    exclude: tuple[Name, ...] = ()
+    validation_windows: Count = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Aligned(Record):
+    """How whole documents are laid out. `tails`: what is left of a document after its full windows starts a window of
+    its own (`strict`), is placed like a short document (`float`), or floats only where short documents cannot fill the
+    rest of its window (`auto`). `spread` puts small documents of all domains into every window."""
+
+    tails: Literal["strict", "float", "auto"] = "auto"
+    spread: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe(Record):
+    """One mix. Documents come from `selection`, or are those of an earlier mix (`documents_of`)."""
+
+    mix: Name
+    description: Text
+    strategy: Literal["aligned", "concatenated"]
+    sequence_length: Annotated[int, AtLeast(2)]
+    windows_per_shard: Positive
+    seed: Text
+    documents_of: Name | None = None
+    selection: Selection | None = None
+    aligned: Aligned | None = None
+
+    def check(self, where: str) -> None:
+        """Raise RecordError when the fields do not fit together."""
+        _require((self.aligned is not None) == (self.strategy == "aligned"), where, "aligned", "given when aligned")
+        one_source = (self.documents_of is None) != (self.selection is None)
+        _require(one_source, where, "selection", "either selection or documents_of")
+        if self.selection is not None:
+            _check_selection(self.selection, self.sequence_length, f"{where}: selection")
+
+
+def load_recipe(path: Path) -> Recipe:
+    """Return the recipe of a pin file `<mix>.toml`."""
+    recipe = Recipe.from_toml(path)
+    _require(recipe.mix == path.stem, str(path), "mix", f"the file's name {path.stem!r}")
+    recipe.check(str(path))
+    return recipe
+
+
+def load_recipes(pins_folder: Path) -> tuple[Recipe, ...]:
+    """Return every declared recipe, sorted by name."""
+    return tuple(load_recipe(path) for path in sorted((pins_folder / "mixes").glob("*.toml")))
+
+
+def _check_selection(selection: Selection, sequence_length: int, where: str) -> None:
+    domains, lengths = selection.domains, selection.lengths
+    _require((selection.windows is None) != (selection.tokens is None), where, "windows", "either windows or tokens")
+    enough = selection.tokens is None or selection.tokens >= sequence_length
+    _require(enough, where, "tokens", f"at least one window of {sequence_length}")
+    names = [domain.name for domain in domains]
+    _require(bool(names) and len(set(names)) == len(names), where, "domains", "one or more, each named once")
+    _require_shares(tuple(domain.share for domain in domains), where, "domains.share")
+    clusters = [(domain.generation, cluster) for domain in domains for cluster in domain.clusters or (None,)]
+    whole = {generation for generation, cluster in clusters if cluster is None}
+    apart = len(set(clusters)) == len(clusters) and not any(g in whole and c is not None for g, c in clusters)
+    _require(apart, where, "domains.clusters", "no cluster in two domains")
+    rising = all(low < high for low, high in zip(lengths.edges, lengths.edges[1:], strict=False))
+    _require(rising, where, "lengths.edges", "rising edges")
+    _require((lengths.from_mix is None) != (not lengths.profile), where, "lengths", "either profile or from_mix")
+    if lengths.profile:
+        _require(len(lengths.profile) == len(lengths.edges) + 1, where, "lengths.profile", "one share a bucket")
+        _require_shares(lengths.profile, where, "lengths.profile")
+
+
+def _require_shares(shares: tuple[Decimal, ...], where: str, field: str) -> None:
+    fits = min(shares) >= 0 and sum(shares) == 1
+    _require(fits, where, field, f"shares that sum to 1 (they sum to {sum(shares)})")
+
+
+def _require(fits: bool, where: str, field: str, expected: str) -> None:
+    if not fits:
+        raise RecordError("RECIPE_INVALID", f"{where}: {field}", f"expected {expected}")

@@ -1,0 +1,308 @@
+"""Opening a frontier: whatever is missing, inconsistent or unproven is refused, each with its code."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from casebits_dagster.admission import admit_region
+from casebits_dagster.publication.consume import open_frontier
+from casebits_dagster.publication.frontier import advance_frontier
+from casebits_dagster.publication.stratification import write_stratification
+from casebits_dagster.records.digests import sha256
+from casebits_dagster.records.errors import REFUSAL_CODES, Absent, Refused
+from casebits_dagster.records.frontier import Latest, Manifest, PreviousManifest
+from casebits_dagster.records.layout import ADMISSION, CASES, DOCUMENTS, IDS, RECEIPT, GenerationFolder, Home
+from casebits_dagster.records.pins import Generation, load_generation
+from casebits_dagster.records.region import Admission, Receipt
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def folder(sample_home: Home, tmp_path: Path) -> GenerationFolder:
+    """A copy of the published sample generation, to be tampered with."""
+    home = Home(tmp_path / "copy")
+    shutil.copytree(sample_home.generation("sample").root, home.generation("sample").root)
+    return home.generation("sample")
+
+
+def rewrite_latest(folder: GenerationFolder, **changes: object) -> None:
+    latest = Latest.parse(folder.latest.read_bytes(), "LATEST.json")
+    folder.latest.write_bytes(dataclasses.replace(latest, **changes).to_bytes())  # type: ignore[arg-type]
+
+
+def rewrite_manifest(folder: GenerationFolder, **changes: object) -> None:
+    """Replace the manifest and make LATEST name it, as a producer that lies consistently would."""
+    latest = Latest.parse(folder.latest.read_bytes(), "LATEST.json")
+    path = folder.root / latest.manifest.path
+    manifest = dataclasses.replace(Manifest.parse(path.read_bytes(), "m"), **changes)  # type: ignore[arg-type]
+    raw = manifest.to_bytes()
+    path.write_bytes(raw)
+    digest = sha256(raw)
+    pointer = dataclasses.replace(latest.manifest, sha256=digest, revision=f"sha256:{digest}", bytes=len(raw))
+    rewrite_latest(folder, manifest=pointer)
+
+
+def flip(path: Path, place: int = 0) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[place] ^= 1
+    path.write_bytes(bytes(raw))
+
+
+def resign(folder: GenerationFolder, change: Callable[[Receipt], Receipt]) -> None:
+    """Change region 0's receipt, reseal it, and forge an admission that agrees."""
+    region = folder.region(0)
+    receipt = change(Receipt.parse((region / RECEIPT).read_bytes(), "r")).sealed()
+    (region / RECEIPT).write_bytes(receipt.to_bytes())
+    admission = Admission.parse((region / ADMISSION).read_bytes(), "a")
+    forged = dataclasses.replace(admission, receipt_sha256=sha256(receipt.to_bytes()), content_id=receipt.content_id)
+    (region / ADMISSION).write_bytes(forged.to_bytes())
+
+
+def manifest_of(folder: GenerationFolder) -> Manifest:
+    return Manifest.parse(folder.manifest(1).read_bytes(), "m")
+
+
+def cut_history(folder: GenerationFolder) -> None:
+    previous = PreviousManifest(version=1, sha256="0" * 64, bytes=9)
+    raw = dataclasses.replace(manifest_of(folder), version=2, previous=previous).to_bytes()
+    folder.manifest(2).write_bytes(raw)
+    latest = Latest.parse(folder.latest.read_bytes(), "LATEST.json")
+    pointer = dataclasses.replace(
+        latest.manifest,
+        path="frontier/manifests/00000002.json",
+        sha256=sha256(raw),
+        revision=f"sha256:{sha256(raw)}",
+        bytes=len(raw),
+    )
+    rewrite_latest(folder, manifest=pointer, version=2)
+
+
+AT_ONCE: list[tuple[str, Callable[[GenerationFolder], object], str]] = [
+    ("LATEST_MISSING", lambda f: f.latest.unlink(), "no frontier is published here"),
+    ("LATEST_TOO_LARGE", lambda f: f.latest.write_bytes(b" " * 70_000), "expected at most 65536, read 70000"),
+    ("JSON_INVALID", lambda f: f.latest.write_bytes(b"{"), "LATEST.json"),
+    ("JSON_NOT_CANONICAL", lambda f: f.latest.write_bytes(f.latest.read_bytes() + b"\n"), "bytes differ from"),
+    ("JSON_DUPLICATE_KEY", lambda f: f.latest.write_bytes(b'{"a":1,"a":2}\n'), "LATEST.json: a"),
+    ("SCHEMA_UNKNOWN", lambda f: f.latest.write_bytes(b'{"schema":"other"}\n'), "read other"),
+    ("GENERATION_MISMATCH", lambda f: rewrite_latest(f, generation="other"), "expected sample, read other"),
+    ("LATEST_BEHIND", lambda f: rewrite_latest(f, version=7), "expected 1, read 7"),
+    ("COUNT_MISMATCH", lambda f: rewrite_latest(f, count=3), "expected 14, read 3"),
+    ("TREE_ROOT", lambda f: rewrite_latest(f, tree_root="0" * 64), "LATEST.json: tree_root"),
+    ("MANIFEST_MISSING", lambda f: f.manifest(1).unlink(), "names a manifest that is not there"),
+    ("MANIFEST_SIZE", lambda f: f.manifest(1).write_bytes(f.manifest(1).read_bytes()[:-1]), "bytes, read"),
+    ("MANIFEST_HASH", lambda f: flip(f.manifest(1), 50), "frontier/manifests/00000001.json"),
+    ("GAP", lambda f: rewrite_manifest(f, regions=manifest_of(f).regions[1:]), "regions[0].index: expected 0, read 1"),
+    ("COUNT_MISMATCH", lambda f: rewrite_manifest(f, count=13), "count: expected 14, read 13"),
+    ("TREE_ROOT", lambda f: rewrite_manifest(f, tree_root="0" * 64), "frontier/manifests/00000001.json: tree_root"),
+    ("GENERATION_MISMATCH", lambda f: rewrite_manifest(f, generation="other"), "expected other, read sample"),
+    ("LATEST_BEHIND", lambda f: rewrite_manifest(f, version=2), "expected 2, read 1"),
+    ("CHAIN_BROKEN", cut_history, "manifest 2: previous"),
+    ("FILE_MISSING", lambda f: (f.codec / "vocabulary.json").unlink(), "codec/vocabulary.json"),
+    ("FILE_HASH", lambda f: flip(f.codec / "mixture.npz", 300), "codec/mixture.npz"),
+]
+
+
+@pytest.mark.parametrize(("code", "tamper", "message"), AT_ONCE)
+def test_a_frontier_is_refused_at_once(
+    folder: GenerationFolder, code: str, tamper: Callable[[GenerationFolder], object], message: str
+) -> None:
+    open_frontier(folder.root)
+    tamper(folder)
+    with pytest.raises(Refused) as caught:
+        open_frontier(folder.root, None)
+    assert caught.value.code == code
+    assert code in REFUSAL_CODES
+    assert message in str(caught.value)
+
+
+def test_a_root_with_another_generation_is_refused(folder: GenerationFolder) -> None:
+    rewrite_latest(folder, generation="other")
+    with pytest.raises(Refused, match=r"GENERATION_MISMATCH LATEST.json: generation: expected sample, read other"):
+        open_frontier(folder.root.parents[1], "sample")
+
+
+def test_a_revision_that_is_not_a_hash_is_refused(folder: GenerationFolder) -> None:
+    pointer = Latest.parse(folder.latest.read_bytes(), "LATEST.json").manifest
+    rewrite_latest(folder, manifest=dataclasses.replace(pointer, revision="main"))
+    with pytest.raises(Refused, match="REVISION_NOT_PINNED"):
+        open_frontier(folder.root)
+
+
+def drop_extra(folder: GenerationFolder) -> None:
+    (folder.region(0) / "notes.txt").write_text("hello")
+
+
+def other_content_id(folder: GenerationFolder) -> None:
+    region = folder.region(0)
+    receipt = Receipt.parse((region / RECEIPT).read_bytes(), "r")
+    (region / RECEIPT).write_bytes(dataclasses.replace(receipt, content_id="0" * 64).to_bytes())
+
+
+def other_admission(folder: GenerationFolder, **changes: object) -> None:
+    path = folder.region(0) / ADMISSION
+    admission = Admission.parse(path.read_bytes(), "a")
+    path.write_bytes(dataclasses.replace(admission, **changes).to_bytes())  # type: ignore[arg-type]
+
+
+ON_FIRST_USE: list[tuple[str, Callable[[GenerationFolder], object], str]] = [
+    ("REGION_MISSING", lambda f: shutil.rmtree(f.region(0)), "there is no folder"),
+    ("ADMISSION_MISSING", lambda f: (f.region(0) / ADMISSION).unlink(), "the region is not admitted"),
+    ("FILE_MISSING", lambda f: (f.region(0) / DOCUMENTS).unlink(), "regions/00000/documents.jsonl"),
+    ("FILE_EXTRA", drop_extra, "regions/00000/notes.txt"),
+    ("FILE_SIZE", lambda f: (f.region(0) / IDS).write_bytes((f.region(0) / IDS).read_bytes()[:-2]), "bytes, read"),
+    ("FILE_HASH", lambda f: flip(f.region(0) / CASES, 40), "regions/00000/casebits_mixture.case.u16le"),
+    ("CONTENT_ID", other_content_id, "receipt.json: content_id"),
+    (
+        "CONTENT_ID",
+        lambda f: resign(f, lambda r: dataclasses.replace(r, counts=dataclasses.replace(r.counts, rows_read=7))),
+        "regions/00000",
+    ),
+    ("RECEIPT_HASH", lambda f: other_admission(f, receipt_sha256="0" * 64), "receipt_sha256"),
+    ("ADMISSION_HASH", lambda f: other_admission(f, generation="other"), "expected sample, read other"),
+    ("ADMISSION_HASH", lambda f: other_admission(f, files=()), "files casebits_mixture.case.u16le"),
+    ("FILE_HASH", lambda f: other_admission(f, checks=()), "regions/00000/admission.json"),
+]
+
+
+@pytest.mark.parametrize(("code", "tamper", "message"), ON_FIRST_USE)
+def test_a_region_is_refused_on_first_use(
+    folder: GenerationFolder, code: str, tamper: Callable[[GenerationFolder], object], message: str
+) -> None:
+    tamper(folder)
+    frontier = open_frontier(folder.root)
+    assert len(frontier.region(1)) > 0
+    with pytest.raises(Refused) as caught:
+        frontier.region(0)
+    assert caught.value.code == code
+    assert message in str(caught.value)
+
+
+def test_another_vocabulary_than_the_manifests_is_refused(folder: GenerationFolder) -> None:
+    codec = tuple(dataclasses.replace(file, sha256="0" * 64) for file in manifest_of(folder).codec)
+    frontier = open_frontier(folder.root)
+    frontier.manifest = dataclasses.replace(frontier.manifest, codec=codec)
+    with pytest.raises(Refused, match=r"VOCAB_MISMATCH regions/00000/receipt.json"):
+        frontier.region(0)
+
+
+def test_every_region_reads_as_the_recipe_says(sample_home: Home) -> None:
+    frontier = open_frontier(sample_home.root, "sample")
+    frontier.verify_all()
+    assert frontier.manifest.count == 14
+    assert len(frontier.region(8)) == 0
+    assert len(frontier.index) == frontier.manifest.splits.train.documents + 35
+    assert int(frontier.index["tokens"].sum()) == sum(entry.tokens for entry in frontier.manifest.regions)
+    with pytest.raises(Absent, match="the frontier holds regions 0 to 13"):
+        frontier.region(14)
+
+
+class TestAdvance:
+    """Advancing: batches, gaps, crashes between manifest and LATEST, regions that must not be admitted."""
+
+    @pytest.fixture
+    def generation(self, pins: Path) -> Generation:
+        return load_generation(pins, "sample")
+
+    @pytest.fixture
+    def partly(self, folder: GenerationFolder) -> Home:
+        """The sample without its frontier, and with admissions of regions 0, 1 and 3 only."""
+        folder.latest.unlink()
+        folder.manifest(1).unlink()
+        for index in {*range(14)} - {0, 1, 3}:
+            (folder.region(index) / ADMISSION).unlink()
+        return Home(folder.root.parents[1])
+
+    def test_a_gap_holds_the_frontier_until_it_is_filled(self, generation: Generation, partly: Home) -> None:
+        first = advance_frontier(generation, partly, now=NOW)
+        assert (first.manifest.count, first.first_missing, first.waiting, first.changed) == (2, 2, (3,), True)
+        assert (first.latest.status, first.latest.published_at) == ("building", "2026-01-01T00:00:00Z")
+        again = advance_frontier(generation, partly, now=datetime(2027, 1, 1, tzinfo=UTC))
+        assert (again.changed, again.latest) == (False, first.latest)
+        admit_region(generation, 2, partly, run_id="r")
+        second = advance_frontier(generation, partly, now=NOW)
+        assert (second.manifest.version, second.manifest.count, second.waiting) == (2, 4, ())
+        opened = open_frontier(partly.root, "sample")
+        assert opened.manifest == second.manifest
+        write_stratification("sample", partly)
+
+    def test_a_manifest_that_latest_does_not_name_yet_is_adopted(self, generation: Generation, partly: Home) -> None:
+        folder = partly.generation("sample")
+        done = advance_frontier(generation, partly, now=NOW)
+        folder.latest.unlink()  # as after a crash between the two writes
+        resumed = advance_frontier(generation, partly, now=NOW)
+        assert (resumed.manifest, resumed.changed, resumed.latest) == (done.manifest, False, done.latest)
+
+    def test_nothing_admitted_says_so(self, generation: Generation, partly: Home) -> None:
+        (partly.generation("sample").region(0) / ADMISSION).unlink()
+        with pytest.raises(Absent, match=r"no region is admitted \(materialise admission_proof first\)"):
+            advance_frontier(generation, partly, now=NOW)
+
+    def test_a_region_in_another_ones_place_is_refused(self, generation: Generation, partly: Home) -> None:
+        folder = partly.generation("sample")
+        shutil.rmtree(folder.region(1))
+        shutil.copytree(folder.region(3), folder.region(1))
+        with pytest.raises(Refused, match=r"PLAN_MISMATCH regions/00001: expected region 1, read 3"):
+            advance_frontier(generation, partly, now=NOW)
+        assert not folder.latest.exists()
+
+    @pytest.mark.parametrize(
+        ("code", "change"),
+        [
+            ("GENERATION_MISMATCH", lambda r: dataclasses.replace(r, generation="other")),
+            ("PLAN_MISMATCH", lambda r: dataclasses.replace(r, source=dataclasses.replace(r.source, end=1))),
+            ("SOURCE_PIN", lambda r: dataclasses.replace(r, source=dataclasses.replace(r.source, revision="0" * 40))),
+            (
+                "CODEC_PIN",
+                lambda r: dataclasses.replace(
+                    r, pins=dataclasses.replace(r.pins, codec=dataclasses.replace(r.pins.codec, vocab_sha256="0" * 64))
+                ),
+            ),
+        ],
+    )
+    def test_a_region_of_other_pins_is_refused(
+        self, generation: Generation, partly: Home, code: str, change: Callable[[Receipt], Receipt]
+    ) -> None:
+        folder = partly.generation("sample")
+        resign(folder, change)
+        if code == "GENERATION_MISMATCH":
+            other_admission(folder, generation="other")
+        with pytest.raises(Refused) as caught:
+            advance_frontier(generation, partly, now=NOW)
+        assert caught.value.code == code
+
+
+def test_the_stratification_report_adds_up(sample_home: Home, tmp_path: Path) -> None:
+    home = Home(tmp_path / "copy")
+    shutil.copytree(sample_home.generation("sample").root, home.generation("sample").root)
+    written = write_stratification("sample", home)
+    report, index = written.report, open_frontier(home.root, "sample").index
+    assert report.documents == len(index) == 933
+    for name in ("by_cluster", "by_length", "by_case_class"):
+        table = report.tables[name]
+        sums = {column: sum(int(row[k]) for row in table.rows) for k, column in enumerate(table.columns) if k}
+        for split, number in (("train", 0), ("validation", 1)):
+            rows = index[index["split"] == number]
+            assert sums[f"{split}_documents"] == len(rows)
+            assert sums[f"{split}_tokens"] == int(rows["tokens"].sum())
+            assert sums[f"{split}_raw_bytes"] == int(rows["raw_bytes"].sum())
+    crossed = report.tables["cluster_by_length"].rows
+    assert sum(int(cell) for row in crossed for cell in row[1:]) == report.tokens
+    median = {row[0]: row[6] for row in report.tables["scores"].rows if row[1] == "train"}
+    lengths = [line["scores"]["characters"] for k in range(14) for line in _train(home, k)]
+    assert median["characters"] == sorted(lengths, key=float)[(len(lengths) - 1) // 2]
+    assert [row[0] for row in report.tables["by_region"].rows] == [f"{k:05d}" for k in range(14) if k != 8]
+    assert report.tables["duplicates"].rows == ()
+    assert np.isclose(sum(float(str(v)) for v in report.tables["by_region"].rows[0][3:]), 1e6, atol=20)
+
+
+def _train(home: Home, index: int) -> list[dict[str, dict[str, str]]]:
+    lines = open_frontier(home.root, "sample").region(index).documents()
+    return [line for line in lines if line["split"] == "train"]
