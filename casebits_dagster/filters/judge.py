@@ -16,19 +16,12 @@ from casebits_dagster.records.record import micro
 KEEP = "keep"
 
 
-def require_policy(policy: FilterPolicy) -> None:
-    """Refuse a policy that names a metric nobody computes or a rule that cannot decide."""
+def require_metrics(policy: FilterPolicy) -> None:
+    """Refuse a policy that names a metric nobody computes."""
     for name in policy.metrics:
         if name not in METRICS:
             where = f"{policy.policy_id}: metrics"
             raise RecordError("PIN_INVALID", where, expected=f"one of {', '.join(METRICS)}", read=name)
-    for number, rule in enumerate(policy.rules):
-        where = f"{policy.policy_id}: rules[{number}] {rule.reason}"
-        bounds = (rule.at_least is not None) + (rule.at_most is not None)
-        if rule.kind == "threshold" and (rule.metric not in policy.metrics or not bounds or rule.accept):
-            raise RecordError("PIN_INVALID", where, "a threshold needs a recorded metric and at_least or at_most")
-        if rule.kind != "threshold" and (rule.metric or bounds):
-            raise RecordError("PIN_INVALID", where, f"a {rule.kind} rule takes no metric and no bound")
 
 
 def judge(

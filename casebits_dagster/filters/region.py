@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from casebits_dagster.codec.bytetable import Bytes, Cuts
-from casebits_dagster.filters.judge import KEEP, judge, require_policy
+from casebits_dagster.filters.judge import KEEP, judge, require_metrics
 from casebits_dagster.filters.metrics import score
 from casebits_dagster.records.digests import sha256, sha256_file
 from casebits_dagster.records.errors import CasebitsError
@@ -48,7 +48,7 @@ class FilteredRegion:
 
 def filter_region(generation: Generation, index: int, home: Home) -> FilteredRegion:
     """Judge every row of the region and write its verdict table and kept text; a rerun replaces both atomically."""
-    require_policy(generation.policy)
+    require_metrics(generation.policy)
     source, region = generation.pin.source, generation.plan[index]
     require_source_file(generation, region.path)
     folder = home.generation(generation.name)

@@ -46,6 +46,8 @@ def parse(raw: bytes, where: str) -> Json:
         raise RecordError("JSON_INVALID", where, str(error)) from error
     try:
         same = canonical(value) == raw
+    except RecursionError as error:
+        raise RecordError("JSON_INVALID", where, "nested too deeply") from error
     except RecordError as error:
         raise RecordError("JSON_NOT_CANONICAL", where, str(error)) from error
     if not same:

@@ -72,6 +72,11 @@ class Rejected(CasebitsError):
         super().__init__(*args, **names)  # type: ignore[arg-type]
         self.document, self.position = document, position
 
+    def __str__(self) -> str:
+        places = (("document", self.document), ("position", self.position))
+        found = ", ".join(f"{name} {place}" for name, place in places if place is not None)
+        return f"{super().__str__()} [{found}]" if found else super().__str__()
+
     def __reduce__(self) -> tuple[object, ...]:
         rebuild, args = super().__reduce__()
         return rebuild, args, {"document": self.document, "position": self.position}

@@ -96,6 +96,19 @@ class FilterPolicy(Record):
     metrics: tuple[Name, ...]
     rules: tuple[Rule, ...]
 
+    def check(self, where: str) -> None:
+        """Raise RecordError on a rule that cannot decide, or where equal texts could both be kept."""
+        for number, rule in enumerate(self.rules):
+            place = f"{where}: rules[{number}] {rule.reason}"
+            bounds = (rule.at_least is not None) + (rule.at_most is not None)
+            if rule.kind == "threshold" and (rule.metric not in self.metrics or not bounds or rule.accept):
+                raise RecordError("PIN_INVALID", place, "a threshold needs a recorded metric and at_least or at_most")
+            if rule.kind != "threshold" and (rule.metric or bounds):
+                raise RecordError("PIN_INVALID", place, f"a {rule.kind} rule takes no metric and no bound")
+        if [rule.kind for rule in self.rules].count("duplicate") != 1:
+            problem = "a policy needs one duplicate rule: document ids are unique in a region"
+            raise RecordError("PIN_INVALID", f"{where}: rules", problem)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CodecFiles(Record):
@@ -178,6 +191,7 @@ def load_generation(pins_folder: Path, name: str) -> Generation:
     policy_path = pins_folder / "filters" / f"{pin.filter}.toml"
     policy = FilterPolicy.from_toml(policy_path)
     _require_equal(f"{policy_path}: policy_id", policy_path.stem, policy.policy_id)
+    policy.check(str(policy_path))
     codec_folder = pins_folder / "codecs" / pin.codec
     codec = load_codec(codec_folder)
     pins = Pins(

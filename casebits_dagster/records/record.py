@@ -48,6 +48,10 @@ Count = Annotated[int, AtLeast(0)]
 Positive = Annotated[int, AtLeast(1)]
 
 
+# As text a number is written in one way only; TOML numbers come as int or Decimal.
+_DECIMAL_TEXT = re.compile(r"(?!-0\.0{6})-?(0|[1-9][0-9]*)\.[0-9]{6}")
+
+
 class Record:
     """Base of every record. Subclasses are `@dataclass(frozen=True, kw_only=True, slots=True)`.
 
@@ -65,21 +69,24 @@ class Record:
         found = dict(value)
         if cls.SCHEMA and found.pop("schema", None) != cls.SCHEMA:
             raise RecordError("SCHEMA_UNKNOWN", f"{where}: schema", expected=cls.SCHEMA, read=value.get("schema"))
+        within = f"{where}." if ": " in where else f"{where}: "
         hints, names = _fields(cls)  # type: ignore[arg-type]  # a class is hashable
         for key in found:
             if key not in hints:
                 near = ", ".join(sorted(hints))
-                raise RecordError("JSON_INVALID", f"{where}: {key}", "unknown field", remedy=f"known here: {near}")
+                raise RecordError("JSON_INVALID", f"{within}{key}", "unknown field", remedy=f"known here: {near}")
         for name, required in names.items():
             if required and name not in found:
-                raise RecordError("JSON_INVALID", f"{where}: {name}", "field is missing")
-        separator = "." if ": " in where else ": "
-        return cls(**{key: _read(hints[key], item, f"{where}{separator}{key}") for key, item in found.items()})
+                raise RecordError("JSON_INVALID", f"{within}{name}", "field is missing")
+        return cls(**{key: _read(hints[key], item, f"{within}{key}") for key, item in found.items()})
 
     @classmethod
     def parse(cls, raw: bytes, where: str) -> Self:
-        """Return the record of canonical JSON bytes."""
-        return cls.from_dict(parse(raw, where), where)
+        """Return the record of canonical JSON bytes: exactly those that `to_bytes` writes."""
+        record = cls.from_dict(parse(raw, where), where)
+        if record.to_bytes() != raw:
+            raise RecordError("JSON_NOT_CANONICAL", where, "a field is left out or written in another way")
+        return record
 
     @classmethod
     def from_toml(cls, path: Path) -> Self:
@@ -158,6 +165,8 @@ def _read_option(options: tuple[Any, ...], value: object, where: str) -> Any:
 def _decimal(value: object, where: str) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, str | int | Decimal):
         raise _wrong(where, "a decimal number", value)
+    if isinstance(value, str) and not _DECIMAL_TEXT.fullmatch(value):
+        raise _wrong(where, "a decimal number as text with 6 digits after the point", value)
     try:
         number = Decimal(value)
         if not number.is_finite() or number != number.quantize(Decimal("0.000001")):

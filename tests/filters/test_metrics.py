@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from casebits_dagster.filters.judge import judge, require_policy
+from casebits_dagster.filters.judge import judge, require_metrics
 from casebits_dagster.filters.metrics import METRICS, STOP_WORDS, score
 from casebits_dagster.records.errors import RecordError
 from casebits_dagster.records.pins import FilterPolicy
@@ -120,11 +120,13 @@ def test_the_first_rule_that_applies_decides_and_bounds_are_kept(tmp_path: Path)
         ),
         ('[[rules]]\nreason = "x"\nkind = "duplicate"\nat_most = 1', "a duplicate rule takes no metric and no bound"),
         ('[[rules]]\nreason = "x"\nkind = "clusters"\nmetric = "characters"', "a clusters rule takes no metric"),
+        ('[[rules]]\nreason = "x"\nkind = "clusters"', "a policy needs one duplicate rule"),
+        ('[[rules]]\nreason = "x"\nkind = "duplicate"\n' * 2, "a policy needs one duplicate rule"),
     ],
 )
 def test_a_rule_that_cannot_decide_is_refused(tmp_path: Path, toml: str, message: str) -> None:
     with pytest.raises(RecordError, match="PIN_INVALID") as caught:
-        require_policy(policy(toml, tmp_path))
+        policy(toml, tmp_path).check("p.toml")
     assert message in str(caught.value)
 
 
@@ -132,4 +134,4 @@ def test_a_metric_nobody_computes_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "p.toml"
     path.write_text('policy_id = "p"\ndescription = "x"\nmetrics = ["perplexity"]\nrules = []\n')
     with pytest.raises(RecordError, match="read perplexity"):
-        require_policy(FilterPolicy.from_toml(path))
+        require_metrics(FilterPolicy.from_toml(path))
