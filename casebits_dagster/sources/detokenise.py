@@ -27,16 +27,17 @@ def gpt2_table() -> ByteTable:
 def detokenise(
     positions: NDArray[np.int64],
     clusters: NDArray[np.int32],
+    null: NDArray[np.bool_],
     token_counts: NDArray[np.int64],
     tokens: NDArray[np.int64],
     token_cuts: Cuts,
 ) -> SourceRows:
     """Return the rows as text. Inputs are columns as stored: `tokens[token_cuts[i]:token_cuts[i+1]]` is row i.
 
-    `token_counts` is what the source claims, negative where it (or the list) is null.
+    `token_counts` is what the source claims; `null` marks the rows where it, or the list, is null.
     """
     lengths = np.diff(token_cuts)
-    problems, problem_at = _token_problems(token_counts, tokens, token_cuts)
+    problems, problem_at = _token_problems(null, token_counts, tokens, token_cuts)
     keep = np.repeat(problems == 0, lengths)
     # A trailing separator is stripped: it decodes to nothing. Rows with a problem give up all their tokens.
     kept = np.where(keep, tokens, GPT2_SEPARATOR).astype("<u2")
@@ -49,7 +50,7 @@ def detokenise(
 
 
 def _token_problems(
-    token_counts: NDArray[np.int64], tokens: NDArray[np.int64], token_cuts: Cuts
+    null: NDArray[np.bool_], token_counts: NDArray[np.int64], tokens: NDArray[np.int64], token_cuts: Cuts
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     lengths = np.diff(token_cuts)
     problems, problem_at = np.zeros(len(lengths), np.uint8), np.full(len(lengths), -1, "<i8")
@@ -59,8 +60,8 @@ def _token_problems(
         new = problems[rows] == 0
         problems[rows[new]], problem_at[rows[new]] = PROBLEMS.index(kind), at[first[new]]
 
-    null = np.flatnonzero(token_counts < 0)
-    mark(null, "null_row", np.full(len(null), -1, "<i8"))
+    missing = np.flatnonzero(null)
+    mark(missing, "null_row", np.full(len(missing), -1, "<i8"))
     mismatch = np.flatnonzero(token_counts != lengths)
     mark(mismatch, "count_mismatch", lengths[mismatch])
     for kind, places in (

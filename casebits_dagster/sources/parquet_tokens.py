@@ -28,11 +28,12 @@ COLUMNS = ("tokens", "token_count", "cluster_id")
 def read_rows(folder: Path, region: RegionSpec) -> Iterator[SourceRows]:
     """Yield the rows of the region, one block a row group. Raises RecordError on other columns or types."""
     file = pq.ParquetFile(RangedFile(LocalStore(folder), region.path))
-    _require_columns(file.schema_arrow, f"{folder}/{region.path}")
+    where = f"{folder}/{region.path}"
+    _require_columns(file.schema_arrow, where)
     for group, first, rows in _groups(file.metadata, region):
         table = file.read_row_group(group, columns=list(COLUMNS))
         begin, end = max(region.begin, first) - first, min(region.end, first + rows) - first
-        yield _block(table.slice(begin, end - begin), first + begin)
+        yield _block(table.slice(begin, end - begin), first + begin, where)
 
 
 def range_digest(folder: Path, region: RegionSpec) -> str:
@@ -68,20 +69,23 @@ def _require_columns(schema: pa.Schema, where: str) -> None:
             raise RecordError("SOURCE_FORMAT", f"{where}: {name}", expected=expected, read=found or "no such column")
 
 
-def _block(table: pa.Table, first: int) -> SourceRows:
-    tokens = table["tokens"].combine_chunks()
-    counts = pc.if_else(tokens.is_null(), None, table["token_count"].combine_chunks().cast(pa.int64()))
+def _block(table: pa.Table, first: int, where: str) -> SourceRows:
+    tokens, counts = table["tokens"].combine_chunks(), table["token_count"].combine_chunks()
     cuts = np.zeros(len(tokens) + 1, "<i8")
-    np.cumsum(_filled(pc.list_value_length(tokens).cast(pa.int64()), 0), out=cuts[1:])
+    np.cumsum(_integers(pc.list_value_length(tokens), 0), out=cuts[1:])
+    clusters = _integers(table["cluster_id"].combine_chunks(), -1)
+    if len(clusters) and not -(2**31) <= clusters.min() <= clusters.max() < 2**31:
+        raise RecordError("SOURCE_FORMAT", f"{where}: cluster_id", expected="32-bit integers", read=clusters.max())
     return detokenise(
         np.arange(first, first + len(tokens), dtype="<i8"),
-        _filled(table["cluster_id"].combine_chunks().cast(pa.int64()), -1).astype("<i4"),
-        _filled(counts, -1),
-        _filled(tokens.flatten().cast(pa.int64()), -1),
+        clusters.astype("<i4"),
+        pc.or_(tokens.is_null(), counts.is_null()).to_numpy(zero_copy_only=False),
+        _integers(counts, 0),
+        _integers(tokens.flatten(), -1),
         cuts,
     )
 
 
-def _filled(column: pa.Array, default: int) -> NDArray[np.int64]:
-    found: NDArray[np.int64] = column.fill_null(default).to_numpy(zero_copy_only=False)
+def _integers(column: pa.Array, default: int) -> NDArray[np.int64]:
+    found: NDArray[np.int64] = column.cast(pa.int64()).fill_null(default).to_numpy(zero_copy_only=False)
     return found

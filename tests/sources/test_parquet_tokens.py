@@ -73,8 +73,9 @@ def test_each_kind_of_row_has_its_text_or_its_reason(tmp_path: Path) -> None:
         [],
         EURO,
         HELLO,
+        HELLO,
     ]
-    counts = [3, 4, 7, 4, 7, 4, 4, 0, 5, 0, 1, None]
+    counts = [3, 4, 7, 4, 7, 4, 4, 0, 5, 0, 1, None, -1]
     write(tmp_path / "a.parquet", rows, counts)
     found = read(tmp_path / "a.parquet", 0, len(rows))
     assert [(PROBLEMS[kind], int(at)) for kind, at in zip(found.problems, found.problem_at, strict=True)] == [
@@ -90,11 +91,12 @@ def test_each_kind_of_row_has_its_text_or_its_reason(tmp_path: Path) -> None:
         ("", -1),
         ("", -1),
         ("null_row", -1),
+        ("count_mismatch", 3),
     ]
     hello = b"Hello, world"
-    assert texts(found) == [hello, hello, b"", b"", b"", b"", b"", b"", b"", b"", "€".encode(), b""]
-    assert found.source_tokens.tolist() == [3, 4, 7, 4, 7, 4, 4, 0, 3, 0, 1, 3]
-    assert found.clusters.tolist() == [0, 1, -1, 3, 4, -1, 6, 7, -1, 9, 10, -1]
+    assert texts(found) == [hello, hello, b"", b"", b"", b"", b"", b"", b"", b"", "€".encode(), b"", b""]
+    assert found.source_tokens.tolist() == [3, 4, 7, 4, 7, 4, 4, 0, 3, 0, 1, 3, 3]
+    assert found.clusters.tolist() == [0, 1, -1, 3, 4, -1, 6, 7, -1, 9, 10, -1, 12]
 
 
 @pytest.mark.parametrize("integers", [pa.uint16(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64()], ids=str)
@@ -169,6 +171,13 @@ def test_other_columns_are_refused(tmp_path: Path, columns: dict[str, pa.Array],
     with pytest.raises(RecordError, match="SOURCE_FORMAT") as caught:
         read(tmp_path / "a.parquet", 0, 1)
     assert message in str(caught.value)
+
+
+def test_a_cluster_beyond_32_bits_is_refused_not_wrapped(tmp_path: Path) -> None:
+    columns = {"tokens": pa.array([[1]]), "token_count": pa.array([1]), "cluster_id": pa.array([2**31])}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    with pytest.raises(RecordError, match="cluster_id: expected 32-bit integers, read 2147483648"):
+        read(tmp_path / "a.parquet", 0, 1)
 
 
 def test_the_sample_is_the_text_that_its_notices_name(pins: Path) -> None:
