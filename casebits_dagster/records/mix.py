@@ -118,7 +118,11 @@ class MarginReport(Record):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SelectionReport(Record):
-    """`outcome` says in words and numbers whether supply met the targets, and what the recipe's policy did if not."""
+    """`outcome` says in words and numbers whether supply met the targets, and what the recipe's policy did if not.
+
+    Left out of the supply: documents of excluded mixes, texts that stand elsewhere, and documents that leave less room
+    at the end of their last window than the shortest document needs (`unfit`).
+    """
 
     asked_tokens: Positive
     target_tokens: Positive
@@ -127,6 +131,7 @@ class SelectionReport(Record):
     sweeps: Count
     excluded_documents: Count
     duplicate_documents: Count
+    unfit_documents: Count
     cells: tuple[CellReport, ...]
     domains: tuple[MarginReport, ...]
     lengths: tuple[MarginReport, ...]
@@ -151,7 +156,7 @@ class Conservation(Record):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tails(Record):
-    """Tails of documents longer than a window: at the start of their window, or placed like short documents."""
+    """Tails of documents longer than a window: at the start of theirs, or placed like short ones (aligned only)."""
 
     total: Count
     at_start: Count
@@ -240,7 +245,7 @@ class MixReport(Record):
     train: SplitFiles
     validation: SplitFiles
     conservation: Conservation
-    tails: Tails
+    tails: Tails | None
     cut: tuple[CutDocument, ...]
     returned: tuple[ReturnedDocument, ...]
     context: tuple[ContextRow, ...]

@@ -96,7 +96,7 @@ class Recipe(Record):
         one_source = (self.documents_of is None) != (self.selection is None)
         _require(one_source, where, "selection", "either selection or documents_of")
         if self.selection is not None:
-            _check_selection(self.selection, self.sequence_length, f"{where}: selection")
+            _check_selection(self.selection, self.sequence_length, where)
 
 
 def load_recipe(path: Path) -> Recipe:
@@ -114,22 +114,31 @@ def load_recipes(pins_folder: Path) -> tuple[Recipe, ...]:
 
 def _check_selection(selection: Selection, sequence_length: int, where: str) -> None:
     domains, lengths = selection.domains, selection.lengths
-    _require((selection.windows is None) != (selection.tokens is None), where, "windows", "either windows or tokens")
+    _require(
+        (selection.windows is None) != (selection.tokens is None),
+        where,
+        "selection.windows",
+        "either windows or tokens",
+    )
     enough = selection.tokens is None or selection.tokens >= sequence_length
-    _require(enough, where, "tokens", f"at least one window of {sequence_length}")
+    _require(enough, where, "selection.tokens", f"at least one window of {sequence_length}")
     names = [domain.name for domain in domains]
-    _require(bool(names) and len(set(names)) == len(names), where, "domains", "one or more, each named once")
-    _require_shares(tuple(domain.share for domain in domains), where, "domains.share")
+    _require(bool(names) and len(set(names)) == len(names), where, "selection.domains", "one or more, each named once")
+    _require_shares(tuple(domain.share for domain in domains), where, "selection.domains.share")
     clusters = [(domain.generation, cluster) for domain in domains for cluster in domain.clusters or (None,)]
     whole = {generation for generation, cluster in clusters if cluster is None}
     apart = len(set(clusters)) == len(clusters) and not any(g in whole and c is not None for g, c in clusters)
-    _require(apart, where, "domains.clusters", "no cluster in two domains")
+    _require(apart, where, "selection.domains.clusters", "no cluster in two domains")
     rising = all(low < high for low, high in zip(lengths.edges, lengths.edges[1:], strict=False))
-    _require(rising, where, "lengths.edges", "rising edges")
-    _require((lengths.from_mix is None) != (not lengths.profile), where, "lengths", "either profile or from_mix")
+    _require(rising, where, "selection.lengths.edges", "rising edges")
+    _require(
+        (lengths.from_mix is None) != (not lengths.profile), where, "selection.lengths", "either profile or from_mix"
+    )
     if lengths.profile:
-        _require(len(lengths.profile) == len(lengths.edges) + 1, where, "lengths.profile", "one share a bucket")
-        _require_shares(lengths.profile, where, "lengths.profile")
+        _require(
+            len(lengths.profile) == len(lengths.edges) + 1, where, "selection.lengths.profile", "one share a bucket"
+        )
+        _require_shares(lengths.profile, where, "selection.lengths.profile")
 
 
 def _require_shares(shares: tuple[Decimal, ...], where: str, field: str) -> None:

@@ -1,0 +1,107 @@
+"""From a recipe to the documents of a mix: selected to targets, or those of an earlier mix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from casebits_dagster.mixing.manifest import EarlierMix
+from casebits_dagster.mixing.report import selection_report
+from casebits_dagster.mixing.select import cell_totals, select, select_validation
+from casebits_dagster.mixing.sources import MixSource
+from casebits_dagster.mixing.supply import Table, supply
+from casebits_dagster.mixing.targets import Margins, plan_targets
+from casebits_dagster.records.errors import Absent, CasebitsError, Refused
+from casebits_dagster.records.layout import Home
+from casebits_dagster.records.mix import SELECTED, TABLE, MixUsed, SelectionReport, val_name
+from casebits_dagster.records.recipe import Recipe, Selection
+from casebits_dagster.records.record import micro
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The documents of a mix before packing. `train` is sorted by generation, region, index, copy; `validation` stands
+    in the order of its windows. `describe` makes the selection report of the documents that the packing kept."""
+
+    sources: list[MixSource]
+    train: Table
+    validation: Table
+    validation_windows: int
+    mixes: tuple[MixUsed, ...]
+    describe: Callable[[Table], SelectionReport]
+
+
+def choose(recipe: Recipe, sources: Mapping[str, MixSource], home: Home) -> Chosen:
+    """Return the documents of a recipe. Raises Absent when a frontier or an earlier mix it names is not there."""
+    if recipe.selection is None:
+        return _documents_of(recipe, sources, home)
+    return _select(recipe, recipe.selection, sources, home)
+
+
+def _select(recipe: Recipe, selection: Selection, sources: Mapping[str, MixSource], home: Home) -> Chosen:
+    length = recipe.sequence_length
+    windows = selection.windows or (selection.tokens or 0) // length
+    used = _sources([domain.generation for domain in selection.domains], sources)
+    excluded = [EarlierMix(home, name) for name in selection.exclude]
+    ids = [mix.archive(SELECTED)["id"] for mix in excluded]
+    whole_windows = length if recipe.aligned else 0
+    have = supply(selection, used, np.concatenate([np.empty(0, "V16"), *ids]), whole_windows)
+    margins, profile = _margins(selection, home)
+    stock = cell_totals(have.train, len(margins.row_names), len(margins.column_names))
+    targets = plan_targets(margins, stock, windows, length, selection.when_infeasible)
+    selected = select(have.train, targets, recipe.seed)
+    wanted = selection.validation_windows * length + 1 if selection.validation_windows else 0
+    return Chosen(
+        sources=list(used.values()),
+        train=selected.documents,
+        validation=select_validation(have.validation, wanted, f"{recipe.seed}/validation"),
+        validation_windows=selection.validation_windows,
+        mixes=(*(mix.used("exclude") for mix in excluded), *profile),
+        describe=lambda kept: selection_report(windows * length, targets, margins, have, selected.cells, kept),
+    )
+
+
+def _margins(selection: Selection, home: Home) -> tuple[Margins, tuple[MixUsed, ...]]:
+    lengths, used = selection.lengths, tuple[MixUsed, ...]()
+    columns = [micro(part) for part in lengths.profile]
+    if lengths.from_mix is not None:
+        earlier = EarlierMix(home, lengths.from_mix)
+        achieved = earlier.report().selection.lengths
+        if tuple(column.name for column in achieved) != lengths.names:
+            read = [column.name for column in achieved]
+            raise CasebitsError("MIX_PROFILE", f"from_mix {lengths.from_mix}", expected=list(lengths.names), read=read)
+        columns, used = [column.achieved_tokens for column in achieved], (earlier.used("from_mix"),)
+    names = [domain.name for domain in selection.domains]
+    return Margins(names, lengths.names, [micro(domain.share) for domain in selection.domains], columns), used
+
+
+def _documents_of(recipe: Recipe, sources: Mapping[str, MixSource], home: Home) -> Chosen:
+    earlier = EarlierMix(home, str(recipe.documents_of))
+    report = earlier.report()
+    return Chosen(
+        sources=list(_sources([source.generation for source in report.sources], sources).values()),
+        train=earlier.table(TABLE),
+        validation=earlier.table(val_name(TABLE)),
+        validation_windows=report.validation.windows * report.recipe.sequence_length // recipe.sequence_length,
+        mixes=(earlier.used("documents_of"),),
+        describe=lambda kept: report.selection,
+    )
+
+
+def _sources(generations: list[str], sources: Mapping[str, MixSource]) -> dict[str, MixSource]:
+    """Return the named sources, each once, which must share one vocabulary and one separator."""
+    for generation in generations:
+        if generation not in sources:
+            remedy = f"materialise the frontier of {generation!r} first"
+            raise Absent("MANIFEST_MISSING", f"generation {generation!r}", "there is no such source", remedy=remedy)
+    used = {generation: sources[generation] for generation in dict.fromkeys(generations)}
+    first = next(iter(used.values()))
+    for source in used.values():
+        expected = (first.vocabulary_sha256, first.separator_id, first.separator_position)
+        read = (source.vocabulary_sha256, source.separator_id, source.separator_position)
+        if read != expected:
+            where = f"generations {first.generation} and {source.generation}"
+            raise Refused("VOCAB_MISMATCH", where, "one mix, one codec", expected=expected, read=read)
+    return used

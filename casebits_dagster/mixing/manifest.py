@@ -1,0 +1,99 @@
+"""`MANIFEST.txt`: the hash and size of every file of a mix, and the folder writer that makes it while it writes."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from casebits_dagster.records.digests import sha256
+from casebits_dagster.records.errors import Absent, Refused
+from casebits_dagster.records.layout import Home
+from casebits_dagster.records.mix import MANIFEST, MANIFEST_HEAD, REPORT, MixReport, MixUsed
+
+
+class FolderWriter:
+    """Writes the files of a mix into a staging folder and remembers what `MANIFEST.txt` says of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.lines: list[str] = []
+        self.bytes = 0
+
+    def put(self, name: str, content: bytes | memoryview) -> None:
+        (self.folder / name).write_bytes(content)
+        self.lines.append(f"{sha256(content)}  {len(content)}  {name}")
+        self.bytes += len(content)
+
+    def put_array(self, name: str, array: NDArray[Any]) -> None:
+        """Write a flat array as its raw bytes."""
+        self.put(name, np.ascontiguousarray(array).view(np.uint8).data if len(array) else b"")
+
+    def put_npy(self, name: str, array: NDArray[Any]) -> None:
+        self.put(name, _npy(array))
+
+    def put_npz(self, name: str, arrays: dict[str, NDArray[Any]]) -> None:
+        """Write an uncompressed archive without times, so equal arrays are equal bytes."""
+        stream = io.BytesIO()
+        with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+            for key, array in arrays.items():
+                member = zipfile.ZipInfo(f"{key}.npy")
+                member.create_system = 3
+                archive.writestr(member, _npy(array))
+        self.put(name, stream.getvalue())
+
+    def finish(self) -> str:
+        """Write `MANIFEST.txt` and return its hash."""
+        body = [MANIFEST_HEAD, *sorted(self.lines), f"# end {len(self.lines)} {self.bytes}"]
+        content = ("\n".join(body) + "\n").encode()
+        (self.folder / MANIFEST).write_bytes(content)
+        return sha256(content)
+
+
+class EarlierMix:
+    """A published mix that another recipe names; what is read of it is checked against its MANIFEST."""
+
+    def __init__(self, home: Home, name: str) -> None:
+        self.name, self.folder = name, home.mix(name)
+        try:
+            raw = (self.folder / MANIFEST).read_bytes()
+        except FileNotFoundError as error:
+            remedy = f"materialise the mix {name!r} first"
+            raise Absent("MANIFEST_MISSING", f"mixes/{name}/{MANIFEST}", "no such mix", remedy=remedy) from error
+        self.manifest_sha256 = sha256(raw)
+        lines = [line.split("  ") for line in raw.decode().splitlines()[1:-1]]
+        self.hashes = {name: digest for digest, _, name in lines}
+
+    def read(self, name: str) -> bytes:
+        path = self.folder / name
+        if not path.is_file():
+            raise Refused("FILE_MISSING", f"mixes/{self.name}/{name}", "the mix is not whole")
+        raw = path.read_bytes()
+        if sha256(raw) != self.hashes.get(name):
+            where = f"mixes/{self.name}/{name}"
+            raise Refused("FILE_HASH", where, expected=self.hashes.get(name), read=sha256(raw))
+        return raw
+
+    def table(self, name: str) -> NDArray[Any]:
+        found: NDArray[Any] = np.load(io.BytesIO(self.read(name)), allow_pickle=False)
+        return found
+
+    def archive(self, name: str) -> dict[str, NDArray[Any]]:
+        with np.load(io.BytesIO(self.read(name)), allow_pickle=False) as found:
+            return dict(found)
+
+    def used(self, role: Literal["documents_of", "exclude", "from_mix"]) -> MixUsed:
+        return MixUsed(mix=self.name, role=role, manifest_sha256=self.manifest_sha256)
+
+    def report(self) -> MixReport:
+        return MixReport.parse(self.read(REPORT), f"mixes/{self.name}/{REPORT}")
+
+
+def _npy(array: NDArray[Any]) -> bytes:
+    stream = io.BytesIO()
+    np.lib.format.write_array(stream, array, version=(1, 0), allow_pickle=False)
+    return stream.getvalue()

@@ -1,0 +1,69 @@
+"""The README.md inside a mix: what it is, how a loader reads it, what it may be used for."""
+
+from __future__ import annotations
+
+from casebits_dagster.records.mix import MixReport
+
+_TEXT = """# {mix}
+
+{description}
+
+{windows:,} windows of {length:,} tokens ({tokens:,} tokens), strategy `{strategy}`, from {documents:,} documents.
+Verify it with `casebits verify mix <this folder>`; `mix_report.json` has every number, `MANIFEST.txt` every hash.
+
+## Reading it
+
+Two little-endian uint16 streams a shard, same positions: token ids `{split}_NNNNNN.ids.u16le` and case masks
+`{split}_NNNNNN.case.u16le` (bit b: byte b of the token is a capital). {per_shard:,} windows a shard, {shards} shard(s);
+the last may have fewer. Each shard carries one extra token after its last window, the last target (the last shard of a
+concatenation: all that is left).
+
+- Read window k of a shard at offset k * {length}, in order or by window number: inputs `tokens[k*T : (k+1)*T]`, targets
+  `tokens[k*T+1 : (k+1)*T+1]`, T = {length}. A random offset or another T loses the alignment; the data stays valid.
+- The last target of an aligned window is the first token of an unrelated window. `next.ids.u16le` and
+  `next.case.u16le` hold, for each window, the token that truly follows in the document (the separator where it ends):
+  no target is false then.
+- `segments.npy` (memory-mapped numpy table, sorted) says which run of which document stands where; `documents.npy`
+  names the documents. Attention masks, resume and audits need nothing else.
+- Separator: id {separator} with mask 0, at the {position} of every document.
+- Validation: `val_*`, {val_windows:,} windows from documents that are in no training mix.
+
+## Reference points for the loss, nats a token
+
+uniform ln({vocabulary:,}) = {uniform}, token frequencies only = {unigram}. A run that settles near the second has
+learned no order: suspect the order of tokens in what it reads.
+
+## Licence
+
+{licences}
+
+Made from: {sources}
+"""
+
+
+def readme(report: MixReport) -> str:
+    recipe, train = report.recipe, report.train
+    sources = (
+        f"`{source.generation}`, frontier version {source.manifest_version}, manifest sha256 {source.manifest_sha256}"
+        for source in report.sources
+    )
+    return _TEXT.format(
+        mix=recipe.mix,
+        description=recipe.description,
+        windows=train.windows,
+        length=recipe.sequence_length,
+        tokens=train.windows * recipe.sequence_length,
+        strategy=recipe.strategy,
+        documents=train.documents,
+        split="train",
+        per_shard=recipe.windows_per_shard,
+        shards=train.shards,
+        separator=report.separator.id,
+        position=report.separator.position,
+        val_windows=report.validation.windows,
+        vocabulary=report.loss_reference.vocabulary_size,
+        uniform=report.loss_reference.uniform_nats,
+        unigram=report.loss_reference.unigram_nats,
+        licences="\n".join(f"- {licence}" for licence in report.licences),
+        sources="; ".join(sources),
+    )
