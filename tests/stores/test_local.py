@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import errno
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from casebits_dagster.records.errors import CasebitsError, Refused
+from casebits_dagster.stores.base import Store
+from casebits_dagster.stores.local import LocalStore, make_folder, write_durably
+from tests.stores.contract import UNSAFE, StoreContract
+
+
+class TestLocalStore(StoreContract):
+    def make(self, root: Path) -> Store:
+        return LocalStore(root)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    return LocalStore(tmp_path / "root", tmp_path / "staging")
+
+
+def _staged(store: LocalStore, name: str, files: dict[str, bytes]) -> Path:
+    folder = store.staging / name
+    folder.mkdir(parents=True)
+    for file, content in files.items():
+        write_durably(folder / file, content)
+    return folder
+
+
+def _tree(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_staging_is_below_the_root_when_not_named(tmp_path: Path) -> None:
+    assert LocalStore(tmp_path).staging == tmp_path / ".staging"
+
+
+def test_nothing_stays_in_staging(store: LocalStore) -> None:
+    store.put_new("a", b"one")
+    with pytest.raises(CasebitsError):
+        store.put_new("a", b"two")
+    store.replace("b", None, b"one")
+    assert _tree(store.staging) == {"lock": b""}
+    assert [path.name for path in store.staging.iterdir()] == ["lock"]
+
+
+def test_replace_compares_and_swaps(store: LocalStore) -> None:
+    assert store.replace("a/LATEST", b"0", b"1") is False
+    assert store.exists("a/LATEST") is False
+    assert store.replace("a/LATEST", None, b"1") is True
+    assert store.replace("a/LATEST", None, b"2") is False
+    assert store.replace("a/LATEST", b"0", b"2") is False
+    assert store.get("a/LATEST") == b"1"
+    assert store.replace("a/LATEST", b"1", b"2") is True
+    assert store.get("a/LATEST") == b"2"
+
+
+def test_of_many_replacements_of_one_state_one_succeeds(store: LocalStore) -> None:
+    store.replace("LATEST", None, b"start")
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(lambda number: store.replace("LATEST", b"start", b"%d" % number), range(32)))
+    assert won.count(True) == 1
+    assert store.get("LATEST") == b"%d" % won.index(True)
+
+
+def test_a_folder_is_published_by_one_rename(store: LocalStore) -> None:
+    files = {"ids": b"\1\0", "empty": b""}
+    staged = _staged(store, "one", files)
+    assert store.publish_folder(staged, "regions/00000") is True
+    assert _tree(store.root / "regions/00000") == files
+    assert staged.exists() is False
+
+
+def test_a_folder_with_the_same_bytes_is_adopted_whatever_was_added_later(store: LocalStore) -> None:
+    files = {"ids": b"\1\0", "receipt.json": b"{}\n"}
+    store.publish_folder(_staged(store, "one", files), "regions/00000")
+    store.put_new("regions/00000/admission.json", b"{}\n")
+    assert store.publish_folder(_staged(store, "two", files), "regions/00000") is False
+    assert _tree(store.root / "regions/00000") == files | {"admission.json": b"{}\n"}
+
+
+@pytest.mark.parametrize(
+    ("second", "where"),
+    [({"ids": b"\2\0", "x": b""}, "ids"), ({"ids": b"\1\0", "x": b"", "y": b""}, "y"), ({"ids": b"\1"}, "ids")],
+)
+def test_a_folder_with_other_bytes_is_refused_and_the_first_stays(
+    store: LocalStore, second: dict[str, bytes], where: str
+) -> None:
+    first = {"ids": b"\1\0", "x": b""}
+    store.publish_folder(_staged(store, "one", first), "regions/00000")
+    with pytest.raises(CasebitsError) as caught:
+        store.publish_folder(_staged(store, "two", second), "regions/00000")
+    assert str(caught.value) == (
+        f"NONDETERMINISTIC_REGION regions/00000/{where}: a rerun made other bytes than the published ones"
+    )
+    assert _tree(store.root / "regions/00000") == first
+    assert _tree(store.staging / "two") == second
+
+
+def test_of_many_publishers_of_one_folder_one_wins_and_the_rest_adopt(store: LocalStore) -> None:
+    folders = [_staged(store, str(number), {"ids": b"\1\0"}) for number in range(16)]
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(lambda folder: store.publish_folder(folder, "regions/00000"), folders))
+    assert won.count(True) == 1
+
+
+def test_another_fault_of_the_rename_is_not_taken_for_a_lost_race(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged = _staged(store, "one", {"ids": b""})
+
+    def full(self: Path, target: Path) -> Path:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "rename", full)
+    with pytest.raises(OSError, match="No space left on device"):
+        store.publish_folder(staged, "regions/00000")
+
+
+@pytest.mark.parametrize("path", UNSAFE)
+def test_unsafe_names_are_refused_for_folders_and_replacements(store: LocalStore, path: str) -> None:
+    staged = _staged(store, "one", {"ids": b""})
+    with pytest.raises(Refused, match=r"^PATH_UNSAFE"):
+        store.publish_folder(staged, path)
+    with pytest.raises(Refused, match=r"^PATH_UNSAFE"):
+        store.replace(path, None, b"")
+
+
+def test_staged_folder_is_new_empty_and_removed(store: LocalStore) -> None:
+    with store.staged("x") as one, store.staged("x") as two:
+        write_durably(one / "file", b"content")
+        assert (one != two, list(two.iterdir())) == (True, [])
+    assert list(store.staging.iterdir()) == []
+
+
+def test_write_durably_never_overwrites(tmp_path: Path) -> None:
+    write_durably(tmp_path / "file", b"one")
+    with pytest.raises(FileExistsError):
+        write_durably(tmp_path / "file", b"two")
+    assert (tmp_path / "file").read_bytes() == b"one"
+
+
+def test_make_folder_makes_the_parents_and_accepts_what_is_there(tmp_path: Path) -> None:
+    make_folder(tmp_path / "a/b/c")
+    make_folder(tmp_path / "a/b/c")
+    assert (tmp_path / "a/b/c").is_dir() is True
