@@ -5,6 +5,7 @@ Every key is used or refused: tables that do not belong to the strategy must be 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -110,6 +111,22 @@ def load_recipe(path: Path) -> Recipe:
 def load_recipes(pins_folder: Path) -> tuple[Recipe, ...]:
     """Return every declared recipe, sorted by name."""
     return tuple(load_recipe(path) for path in sorted((pins_folder / "mixes").glob("*.toml")))
+
+
+def earlier_mixes(recipe: Recipe) -> tuple[str, ...]:
+    """Return the mixes a recipe names: the one whose documents it lays out, those it excludes or takes lengths from."""
+    named = {recipe.documents_of}
+    if recipe.selection:
+        named |= {*recipe.selection.exclude, recipe.selection.lengths.from_mix}
+    return tuple(sorted(name for name in named if name))
+
+
+def generations_of(recipe: Recipe, recipes: Sequence[Recipe]) -> tuple[str, ...]:
+    """Return the generations whose documents a mix holds, sorted; for `documents_of`, those of that mix."""
+    if recipe.selection:
+        return tuple(sorted({domain.generation for domain in recipe.selection.domains}))
+    earlier = next((other for other in recipes if other.mix == recipe.documents_of), None)
+    return generations_of(earlier, recipes) if earlier else ()
 
 
 def _check_selection(selection: Selection, sequence_length: int, where: str) -> None:

@@ -1,0 +1,48 @@
+"""Stage 6, one asset a recipe: whole documents to targets, packed into windows of exactly T tokens."""
+
+from collections.abc import Sequence
+
+import dagster as dg
+from dagster import AssetExecutionContext
+
+from casebits_dagster.mixing.build import build_mix
+from casebits_dagster.orchestration import describe_whole as describe
+from casebits_dagster.orchestration.checks import MIX_CHECKS, mix_results, specs
+from casebits_dagster.orchestration.partitions import MIXES, asset_key
+from casebits_dagster.orchestration.resources import Corpus
+from casebits_dagster.orchestration.stages import FRONTIER, Materialized, mix_stage
+from casebits_dagster.publication.mix_sources import mix_sources
+from casebits_dagster.records.recipe import Recipe, earlier_mixes, generations_of
+
+VERSION = 1
+
+
+def packed_mix(recipe: Recipe, recipes: Sequence[Recipe]) -> dg.AssetsDefinition:
+    """Return the asset for a recipe; `recipes` are all declared ones, among them the mixes it depends on."""
+    generations = generations_of(recipe, recipes)
+    frontiers = [asset_key(generation, FRONTIER) for generation in generations]
+
+    @mix_stage(
+        recipe.mix,
+        VERSION,
+        kinds={"python", "numpy"},
+        pins={"recipe": recipe.to_dict()},
+        after=frontiers + [asset_key(MIXES, earlier) for earlier in earlier_mixes(recipe)],
+        checks=specs(asset_key(MIXES, recipe.mix), MIX_CHECKS),
+        metadata={"recipe": recipe.description},
+    )
+    def asset(context: AssetExecutionContext, corpus: Corpus) -> Materialized:
+        """**What a trainer maps into memory**: token shards whose window k is `tokens[k*T:(k+1)*T]`.
+
+        Chooses whole documents from verified frontiers so that token shares by domain and by length hit their targets,
+        plans windows from lengths alone, copies ids and masks from the regions, and lists every run of every document
+        in `segments.npy`. The report prints targets beside what was achieved, and an equation that loses no token.
+        """
+        done = build_mix(recipe, mix_sources(generations, corpus.home), corpus.home)
+        return dg.MaterializeResult(
+            metadata=describe.mix(done, corpus.home),
+            check_results=mix_results(done.folder, corpus.home),
+            data_version=dg.DataVersion(done.manifest_sha256),
+        )
+
+    return asset

@@ -1,0 +1,143 @@
+"""The demo: everything of one generation and its mixes, through Dagster, in this process, on the persistent instance.
+
+The same jobs that the UI starts, one run a region and one for the rest, so `make ui` shows what happened. A rerun does
+everything again and must change no byte; the result says whether it did.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import dagster as dg
+
+from casebits_dagster.lineage.summary import GenerationSummary, summarise
+from casebits_dagster.lineage.tree import difference, snapshot, tree_digest
+from casebits_dagster.orchestration.instance import open_instance
+from casebits_dagster.orchestration.jobs import corpus_job_name, regions_job_name
+from casebits_dagster.records.layout import RECEIPT, Home, region_id
+from casebits_dagster.records.mix import REPORT, MixReport
+from casebits_dagster.records.pins import Generation, load_generation
+from casebits_dagster.records.recipe import generations_of, load_recipes
+from casebits_dagster.records.region import Receipt
+
+Echo: TypeAlias = Callable[[str], None]
+Build: TypeAlias = Callable[[Path, Home], dg.Definitions]
+
+_QUIET: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DemoResult:
+    """The facts of a demo, read back from the files it made (never from the event log).
+
+    - `generation`, `home`: what was made, and the root of all files
+    - `summary`: regions, rows, documents, tokens, reasons, LATEST (see `lineage.summary`)
+    - `mixes`: the report of each mix of this generation, by name, in the order of the pins
+    - `failures`: {"region 00003" or "corpus": why}, empty when all is well; the demo goes on after a failed region
+    - `first_run`: there was nothing below the home before
+    - `unchanged`: every file that counts has the bytes it had before (False in a first run)
+    - `difference`: the same in words, with numbers and the first file that differs
+    - `tree_digest`: one digest of all files that count, to compare two homes by eye
+    - `seconds`: wall time of everything above
+    """
+
+    generation: str
+    home: Path
+    summary: GenerationSummary
+    mixes: dict[str, MixReport]
+    failures: dict[str, str]
+    first_run: bool
+    unchanged: bool
+    difference: str
+    tree_digest: str
+    seconds: float
+
+
+def run_demo(home: Path, pins_folder: Path, echo: Echo, build: Build, generation: str = "sample") -> DemoResult:
+    """Materialise a generation and its mixes, and return what came of it. `echo` gets one line as each step ends.
+
+    `build` makes the definitions of a pins folder (that of `casebits_dagster.definitions`, which stands above here).
+    """
+    started, root = time.monotonic(), Home(home.absolute())
+    pinned = load_generation(pins_folder, generation)
+    definitions, before = build(pins_folder, root), snapshot(root)
+    with open_instance(root) as instance:
+        failures = _make_regions(definitions, pinned, root, instance, echo)
+        failures |= _make_corpus(definitions, pinned, instance, echo)
+    after = snapshot(root)
+    recipes = load_recipes(pins_folder)
+    mixes = [recipe.mix for recipe in recipes if generations_of(recipe, recipes) == (generation,)]
+    return DemoResult(
+        generation=generation,
+        home=root.root,
+        summary=summarise(pinned, root),
+        mixes={mix: _report(root, mix) for mix in mixes if (root.mix(mix) / REPORT).exists()},
+        failures=failures,
+        first_run=not before,
+        unchanged=before == after,
+        difference=difference(before, after),
+        tree_digest=tree_digest(after),
+        seconds=time.monotonic() - started,
+    )
+
+
+def _make_regions(
+    definitions: dg.Definitions, generation: Generation, home: Home, instance: dg.DagsterInstance, echo: Echo
+) -> dict[str, str]:
+    job, failures = definitions.resolve_job_def(regions_job_name(generation.name)), {}
+    for region in generation.plan:
+        begun, name = time.monotonic(), region_id(region.index)
+        result = _run(job, instance, partition_key=name)
+        if why := _failure(result):
+            failures[f"region {name}"] = why
+        said = f"FAILED: {why}" if why else _region_line(home, generation, region.index)
+        seconds = time.monotonic() - begun
+        echo(f"[{region.index + 1:>2}/{len(generation.plan)}] region {name}  {said}  ({seconds:.1f} s)")
+    return failures
+
+
+def _make_corpus(
+    definitions: dg.Definitions, generation: Generation, instance: dg.DagsterInstance, echo: Echo
+) -> dict[str, str]:
+    job, begun = definitions.resolve_job_def(corpus_job_name(generation.name)), time.monotonic()
+    echo("frontier, stratification report and mixes ...")
+    result = _run(job, instance)
+    why, seconds = _failure(result), time.monotonic() - begun
+    made = [event.materialization.asset_key for event in result.get_asset_materialization_events()]
+    echo(f"{len(made)} assets: {', '.join(key.path[-1] for key in made)}  ({seconds:.1f} s)")
+    if why:
+        echo(f"FAILED: {why}")
+    return {"corpus": why} if why else {}
+
+
+def _run(job: dg.JobDefinition, instance: dg.DagsterInstance, **options: Any) -> dg.ExecuteInProcessResult:
+    return job.execute_in_process(instance=instance, run_config=_QUIET, raise_on_error=False, **options)
+
+
+def _failure(result: dg.ExecuteInProcessResult) -> str:
+    """Return why a run failed, in the words of the first step that did; nothing when it succeeded."""
+    if result.success:
+        return ""
+    refused = [check for check in result.get_asset_check_evaluations() if not check.passed]
+    if refused:
+        return refused[0].description or f"check {refused[0].check_name} failed"
+    events = [event for event in result.all_events if event.is_step_failure]
+    error = events[0].step_failure_data.error if events else None
+    cause = error.cause if error and error.cause else error
+    # The message of an error starts with its class, which says nothing to a person.
+    return cause.message.strip().partition(": ")[2] if cause else "the run failed"
+
+
+def _region_line(home: Home, generation: Generation, index: int) -> str:
+    path = home.generation(generation.name).region(index) / RECEIPT
+    counts = Receipt.parse(path.read_bytes(), str(path)).counts
+    return f"{counts.rows_read:>4} rows, {counts.documents:>4} kept, {counts.tokens:>8,} tokens, admitted"
+
+
+def _report(home: Home, mix: str) -> MixReport:
+    path = home.mix(mix) / REPORT
+    return MixReport.parse(path.read_bytes(), str(path))

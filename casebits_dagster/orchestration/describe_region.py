@@ -1,0 +1,139 @@
+"""What each stage of a region shows on its page: counts, hashes, tables, a plot, and what it was made from."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from casebits_dagster.admission import Admitted
+from casebits_dagster.admission.checks import CHECKS
+from casebits_dagster.filters.region import FilteredRegion
+from casebits_dagster.orchestration import plots
+from casebits_dagster.orchestration.checks import examined
+from casebits_dagster.orchestration.metadata import Metadata, columns, counted, json, path, share, table
+from casebits_dagster.records.canonical import Json
+from casebits_dagster.records.layout import ADMISSION, Home
+from casebits_dagster.records.pins import Generation
+from casebits_dagster.records.record import micro_text
+from casebits_dagster.regions.encode import EncodedRegion
+from casebits_dagster.regions.read import Region
+
+_QUANTILES = (0, 10, 50, 90, 100)
+
+
+def verdict_columns(generation: Generation) -> Metadata:
+    """Return the column schema of a verdict table."""
+    described = {
+        "position": ("int64", "row of the source file"),
+        "verdict": ("string", "keep, dropped:<reason> or quarantined:<reason>"),
+        "document_id": ("binary(16)", "first 16 bytes of the SHA-256 of the text; zeros when quarantined"),
+        "cluster": ("int32", "the source's cluster; -1 for none"),
+        "source_tokens": ("int64", "tokens as the source stores them"),
+        "problem_at": ("int64", "where a quarantined row is malformed; -1 for nowhere"),
+    }
+    scores = {f"score_{name}": ("int64", "metric in millionths") for name in generation.policy.metrics}
+    return columns(described | scores)
+
+
+def filtered(generation: Generation, done: FilteredRegion) -> Metadata:
+    """Return the page of a filtered region."""
+    verdicts = pq.read_table(done.verdicts)
+    reasons = {f"dropped: {name}": count for name, count in done.dropped.items()}
+    reasons |= {f"quarantined: {name}": count for name, count in done.quarantined.items()}
+    return {
+        "dagster/row_count": done.kept,
+        "rows_read": done.rows_read,
+        "documents_kept": done.kept,
+        "kept_share": share(done.kept, done.rows_read),
+        "why_not": counted(reasons, done.rows_read),
+        "document_lengths": plots.lengths(_lengths(verdicts), "source tokens"),
+        "scores": table(_score_quantiles(generation, verdicts)),
+        "verdicts": path(done.verdicts),
+        "verdicts_digest": done.verdicts_digest,
+        "made_from": json([_source_slice(generation, done)]),
+        "next": "encoded_arrays turns the kept documents into token ids and case masks.",
+    }
+
+
+def encoded(done: EncodedRegion, upstream: dict[str, Json]) -> Metadata:
+    """Return the page of an encoded region."""
+    receipt, counts = done.receipt, done.receipt.counts
+    region = Region.open(done.folder)
+    tokens = np.diff(region.offsets.astype("<i8"))
+    validation = np.array([line["split"] == "validation" for line in region.documents()], bool)
+    ratio = counts.raw_bytes / max(1, counts.tokens - counts.documents)
+    return {
+        "dagster/row_count": counts.documents,
+        "tokens": counts.tokens,
+        "documents": counts.documents,
+        "splits": table([{"train": counts.train_documents, "validation": counts.validation_documents}]),
+        "text_bytes": counts.raw_bytes,
+        "bytes_per_token": round(ratio, 4) if counts.documents else "-",
+        "mask_bits_per_token": round(done.mask_bits_per_token, 4),
+        "document_lengths": plots.lengths({"train": tokens[~validation], "validation": tokens[validation]}, "tokens"),
+        "files": table(
+            [
+                {"file": f.name, "dtype": f.dtype, "items": f.items, "bytes": f.bytes, "sha256": f.sha256}
+                for f in receipt.files
+            ]
+        ),
+        "content_id": receipt.content_id,
+        "receipt_sha256": done.receipt_sha256,
+        "folder": path(done.folder),
+        "written": "published now" if done.published else "identical bytes were published before",
+        "encoder": done.encoder,
+        "made_from": json([upstream]),
+        "next": "admission_proof reads these files and their source again, and admits the region or refuses it.",
+    }
+
+
+def admitted(done: Admitted, home: Home, upstream: dict[str, Json]) -> Metadata:
+    """Return the page of an admitted region."""
+    admission = done.admission
+    rows = [{"check": c.id, "examined": examined(c), "proves": CHECKS[c.id].proves} for c in admission.checks]
+    return {
+        "verdict": admission.verdict,
+        "checks_passed": len(admission.checks),
+        "checks": table(rows),
+        "digests": json(admission.digests.to_dict()),
+        "files": table([file.to_dict() for file in admission.files]),
+        "licence": admission.attribution.licence_spdx,
+        "content_id": admission.content_id,
+        "admission_sha256": done.admission_sha256,
+        "admission": path(home.generation(admission.generation).region(admission.region.index) / ADMISSION),
+        "written": "admitted now" if done.published else "the same proof was there before",
+        "made_from": json([upstream, {"source": admission.source_recheck.to_dict()}]),
+        "next": "frontier_manifest extends the gapless prefix when every region before this one is admitted too.",
+    }
+
+
+def _lengths(verdicts: pa.Table) -> dict[str, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    named, tokens = verdicts["verdict"], verdicts["source_tokens"].to_numpy()
+    kinds = {"kept": "keep", "dropped": "dropped:", "quarantined": "quarantined:"}
+    return {name: tokens[pc.starts_with(named, prefix).to_numpy()] for name, prefix in kinds.items()}
+
+
+def _score_quantiles(generation: Generation, verdicts: pa.Table) -> list[dict[str, str]]:
+    rows = []
+    for metric in generation.policy.metrics:
+        scores = verdicts[f"score_{metric}"].drop_null().to_numpy()
+        cuts = np.percentile(scores, _QUANTILES, method="lower") if len(scores) else []
+        values = {f"p{q}": micro_text(int(cut)) for q, cut in zip(_QUANTILES, cuts, strict=False)}
+        rows.append({"metric": metric, **values})
+    return rows
+
+
+def _source_slice(generation: Generation, done: FilteredRegion) -> dict[str, Json]:
+    region, source = generation.plan[done.index], generation.pin.source
+    file = generation.source_file(region.path)
+    return {
+        "source": source.repo,
+        "revision": source.revision,
+        "path": region.path,
+        "file_sha256": file.sha256,
+        region.unit: [region.begin, region.end],
+        "range_sha256": done.range_sha256,
+        "licence": source.licence_spdx,
+    }

@@ -1,0 +1,41 @@
+"""Jobs: what a person starts from the UI; the demo starts the same ones. Two a generation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dagster as dg
+
+from casebits_dagster.orchestration.partitions import MIXES, asset_key, plain_name
+from casebits_dagster.orchestration.stages import ADMITTED, ENCODED, FILTERED, FRONTIER, STRATIFICATION
+from casebits_dagster.records.pins import Generation
+from casebits_dagster.records.recipe import Recipe, generations_of
+
+
+def regions_job_name(generation: str) -> str:
+    """Return the name of the job that takes one region from its source rows to its proof."""
+    return f"{plain_name(generation)}_regions"
+
+
+def corpus_job_name(generation: str) -> str:
+    """Return the name of the job that makes everything that follows the admissions."""
+    return f"{plain_name(generation)}_corpus"
+
+
+def generation_jobs(generation: Generation, recipes: Sequence[Recipe]) -> list[Any]:
+    """Return the two jobs of a generation; the second makes the mixes that draw on this generation alone."""
+    mixes = [recipe.mix for recipe in recipes if generations_of(recipe, recipes) == (generation.name,)]
+    whole = [asset_key(generation.name, FRONTIER), asset_key(generation.name, STRATIFICATION)]
+    return [
+        dg.define_asset_job(
+            regions_job_name(generation.name),
+            selection=[asset_key(generation.name, stage) for stage in (FILTERED, ENCODED, ADMITTED)],
+            description=f"One region of {generation.name}: filter, encode, prove.",
+        ),
+        dg.define_asset_job(
+            corpus_job_name(generation.name),
+            selection=whole + [asset_key(MIXES, mix) for mix in mixes],
+            description=f"All that follows the admissions of {generation.name}: frontier, report, mixes.",
+        ),
+    ]

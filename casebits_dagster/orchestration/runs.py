@@ -1,0 +1,100 @@
+"""Who made a region, when and with what: `runs/<region>/<run>.json`, outside the identity of everything.
+
+One small file a region and run, rewritten as each stage of the run ends. Nothing of it enters a receipt or admission.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import ClassVar
+
+from dagster import AssetExecutionContext
+
+from casebits_dagster.records.layout import Home
+from casebits_dagster.records.pins import Generation
+from casebits_dagster.records.record import Count, Name, Positive, Record, Text
+from casebits_dagster.stores.local import LocalStore
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageRun(Record):
+    """One stage's share of a run. `outcome` is `done`, or the code of the error that ended it."""
+
+    stage: Name
+    version: Positive
+    started_at: Text
+    finished_at: Text
+    outcome: Text
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRecord(Record):
+    """One run of one region: Dagster's run id, the machine, the package, the stages in the order they ended."""
+
+    SCHEMA: ClassVar[str] = "casebits/run/1"
+
+    generation: Name
+    region: Count
+    run_id: Name
+    job: Text
+    host: Text
+    python: Text
+    package: Name
+    package_version: Text
+    stages: tuple[StageRun, ...] = ()
+
+
+def utc_now() -> datetime:
+    """Return the time; the only clock of this room."""
+    return datetime.now(UTC)
+
+
+@contextmanager
+def recorded(
+    context: AssetExecutionContext,
+    home: Home,
+    generation: Generation,
+    version: int,
+    now: Callable[[], datetime] = utc_now,
+) -> Iterator[int]:
+    """Yield the index of the region this run works on; then write its run record, also when the stage failed."""
+    index, stage, started, outcome = int(context.partition_key), context.asset_key.path[-1], now(), "done"
+    try:
+        yield index
+    except Exception as error:
+        outcome = str(getattr(error, "code", type(error).__name__))
+        raise
+    finally:
+        times = {"started_at": _text(started), "finished_at": _text(now())}
+        _append(context, home, generation, index, StageRun(stage=stage, version=version, outcome=outcome, **times))
+
+
+def _append(context: AssetExecutionContext, home: Home, generation: Generation, index: int, stage: StageRun) -> None:
+    path = home.generation(generation.name).runs(index) / f"{context.run.run_id}.json"
+    before = path.read_bytes() if path.exists() else None
+    record = RunRecord.parse(before, str(path)) if before else _begin(context, generation, index)
+    written = replace(record, stages=(*record.stages, stage)).to_bytes()
+    store = LocalStore(home.root, home.staging)
+    store.replace(path.relative_to(home.root).as_posix(), before, written)
+
+
+def _begin(context: AssetExecutionContext, generation: Generation, index: int) -> RunRecord:
+    return RunRecord(
+        generation=generation.name,
+        region=index,
+        run_id=context.run.run_id,
+        job=context.run.job_name,
+        host=platform.node() or "unknown",
+        python=platform.python_version(),
+        package="casebits-dagster",
+        package_version=importlib.metadata.version("casebits-dagster"),
+    )
+
+
+def _text(time: datetime) -> str:
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,42 @@
+"""The whole demo through Dagster, in two homes and twice in one: the same bytes, and what a broken region does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from casebits_dagster.definitions import build
+from casebits_dagster.orchestration.demo import run_demo
+from casebits_dagster.records.layout import IDS, Home
+
+pytestmark = pytest.mark.slow
+
+
+def test_reruns_and_other_homes_make_the_same_bytes(pins: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    first = run_demo(tmp_path / "one", pins, said.append, build)
+    assert (first.failures, first.first_run, first.unchanged) == ({}, True, False)
+    assert (first.summary.admitted, first.summary.empty, first.summary.counts["documents"]) == (14, 1, 933)
+    assert list(first.mixes) == ["sample_aligned", "sample_concatenated"]
+    assert [line.split("  ")[0] for line in said[:14]] == [f"[{k + 1:>2}/14] region {k:05d}" for k in range(14)]
+
+    again = run_demo(tmp_path / "one", pins, said.append, build)
+    assert (again.failures, again.first_run, again.unchanged) == ({}, False, True)
+
+    elsewhere = run_demo(tmp_path / "two", pins, said.append, build)
+    assert elsewhere.tree_digest == first.tree_digest
+
+
+def test_a_broken_region_is_named_and_the_others_go_on(pins: Path, tmp_path: Path) -> None:
+    run_demo(tmp_path / "home", pins, print, build)
+    path = Home(tmp_path / "home").generation("sample").region(3) / IDS
+    broken = bytearray(path.read_bytes())
+    broken[0] ^= 1
+    path.write_bytes(broken)
+    said: list[str] = []
+    done = run_demo(tmp_path / "home", pins, said.append, build)
+    assert sorted(done.failures) == ["corpus", "region 00003"]
+    assert done.failures["region 00003"].startswith("NONDETERMINISTIC_REGION generations/sample/regions/00003/")
+    assert done.failures["corpus"].startswith(f"FILE_HASH regions/00003/{IDS}")
+    assert len([line for line in said if line.startswith("[") and "admitted" in line]) == 13
