@@ -1,0 +1,356 @@
+"""`casebits`: build the sample corpus, look at it, verify it, read it, and ask where a window came from.
+
+Every command works on the files below the home; only `demo` needs Dagster, and imports it when it is asked to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from casebits_dagster.lineage.mix_summary import context_lines, mix_lines, mix_reports
+from casebits_dagster.lineage.summary import generation_lines, summarise
+from casebits_dagster.records.digests import sha256_file
+from casebits_dagster.records.errors import Absent, CasebitsError, RecordError, Refused
+from casebits_dagster.records.layout import ADMISSION, RECEIPT, Home, home_from_environment, region_id
+from casebits_dagster.records.pins import Generation, default_pins_folder, generation_names, load_generation
+from casebits_dagster.records.region import Admission, Receipt
+
+OK, REFUSED, BAD_INPUT, ABSENT = 0, 1, 2, 3
+EXIT_STATUS = {
+    OK: "done; what was asked is proven",
+    REFUSED: "refused: something does not verify, or a link of an audit is unproven",
+    BAD_INPUT: "usage, or an input (a pin, an argument) that is not well formed",
+    ABSENT: "absent: what was asked for is not there",
+}
+
+_EPILOG = f"""\
+a first walk:
+  casebits demo                                    build the sample corpus and two mixes
+  casebits status                                  what there is, and what is missing
+  casebits read sample/00003 --document 0          the text of one document
+  casebits verify region sample/00003              prove one region again, from its source
+  casebits verify frontier sample                  check every file that the frontier names
+  casebits audit --mix sample_aligned --window 7   follow one training window to its source rows
+
+exit status:
+{chr(10).join(f"  {status}  {meaning}" for status, meaning in EXIT_STATUS.items())}
+
+environment:
+  CASEBITS_HOME  where everything is kept when --home is not given (default: .casebits)
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status. Errors are one text on stderr, without a traceback."""
+    options = _parser().parse_args(arguments)
+    command: Callable[[argparse.Namespace], int] = options.command
+    try:
+        status = command(options)
+        sys.stdout.flush()
+    except CasebitsError as error:
+        print(f"casebits: {error}", file=sys.stderr)
+        return _status_of(error)
+    except BrokenPipeError:
+        # The reader went away (`casebits plan sample | head -1`): what is still buffered has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    return status
+
+
+def _status_of(error: CasebitsError) -> int:
+    if isinstance(error, Absent):
+        return ABSENT
+    return BAD_INPUT if isinstance(error, RecordError) or error.code.startswith("PIN_") else REFUSED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="casebits",
+        description="Proven, packed pre-training corpora from pinned text sources.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--home", type=Path, metavar="DIR", help="where everything is kept (default: $CASEBITS_HOME)")
+    parser.add_argument("--pins", type=Path, metavar="DIR", help="the pins (default: assets/pins of the checkout)")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
+
+    def add(
+        name: str, command: Callable[[argparse.Namespace], int], summary: str, more: str
+    ) -> argparse.ArgumentParser:
+        text = textwrap.dedent(more).strip()
+        described = commands.add_parser(
+            name, help=summary, description=f"{summary}\n\n{text}", formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        described.set_defaults(command=command)
+        return described
+
+    add("demo", _demo, "build the sample corpus and its mixes through Dagster, then say what came out", _DEMO)
+    add("status", _status, "say what there is of every generation and mix", _STATUS)
+    plan = add("plan", _plan, "print the regions of a generation and how far each one is", _PLAN)
+    plan.add_argument("generation", metavar="GENERATION")
+    verify = add("verify", _verify, "verify a region, a frontier or a mix from its bytes", _VERIFY)
+    verify.add_argument("kind", choices=("region", "frontier", "mix"))
+    verify.add_argument("path", metavar="PATH")
+    verify.add_argument("--full", action="store_true", help="examine everything where the default is a seeded sample")
+    read = add("read", _read, "write the text of one document to standard output", _READ)
+    read.add_argument("region", metavar="REGION")
+    read.add_argument("--document", type=int, required=True, metavar="I", help="its index in the region, from 0")
+    audit = add("audit", _audit, "follow one window of a mix back to its source rows", _AUDIT)
+    audit.add_argument("--mix", required=True, metavar="NAME")
+    audit.add_argument("--window", type=int, required=True, metavar="K", help="number of the window, from 0")
+    audit.add_argument("--format", choices=("text", "json", "markdown"), default="text")
+    audit.add_argument(
+        "--recompute", choices=("slices", "all"), default="slices", help="all: hash every file on the way, too"
+    )
+    train = add("train-codec", _train_codec, "train a lower-case vocabulary and its mask model, as a new pin", _TRAIN)
+    train.add_argument("generation", metavar="GENERATION", help="its pinned source is what is trained on")
+    train.add_argument("codec", metavar="NAME", help="name of the new folder in the pins' codecs/")
+    train.add_argument("--size", type=int, required=True, metavar="N", help="entries of the vocabulary")
+    return parser
+
+
+_DEMO = """
+    Materialises every asset of generation `sample` and of its mixes in this process: filter, encode and admit each
+    region, advance the frontier, stratify, build the mixes. Takes less than two minutes. Run it again and it says
+    whether any byte changed. `make ui` then shows the same instance.
+"""
+_STATUS = """
+    Reads records only: nothing is hashed or proven. Use `casebits verify` for that.
+"""
+_PLAN = """
+    A region is a half-open range of one source file. `state` is the furthest stage that left its record: planned,
+    filtered, encoded (a producer's claim), admitted (proven), refused (see its rejection).
+"""
+_VERIFY = """
+    region    PATH is a folder, or GENERATION/REGION below the home. An independent verifier decodes every document,
+              reads the source again, and compares; what it proves must be what admission.json says.
+    frontier  PATH is a folder, or the name of a generation below the home. LATEST, the manifest, its chain, and every
+              file of every region that it names are hashed and cross-checked.
+    mix       PATH is a folder, or the name of a mix below the home. Every token is compared with its source slice.
+"""
+_READ = """
+    REGION is a folder, or GENERATION/REGION below the home (sample/00003). The region's files are hashed first: text
+    comes out of admitted regions only, byte for byte as it was in the source.
+"""
+_AUDIT = """
+    The chain: window, segments, documents, region, receipt, admission, manifest (with an inclusion proof), source
+    file and row. Each document is decoded and hashed now. The report says for every hash whether it was recomputed,
+    and names what was not checked. Exit status 1 when any link is unproven.
+"""
+_TRAIN = """
+    Trains on every readable row of the generation's source and writes codec.toml, vocabulary.json and mixture.npz into
+    a new folder of the pins. A codec is never overwritten. The same source and size give the same bytes on one machine.
+"""
+
+
+_NEXT = """
+what next
+  make ui
+      the same in Dagster: the graph, its checks and plots
+  {casebits} read sample/00003 --document 0
+      the text of one document
+  {casebits} verify region sample/00003
+      prove a region again, from its source
+  {casebits} audit --mix sample_aligned --window 0
+      follow one training window to its source rows
+  {casebits} demo
+      run it again: no byte may change"""
+
+
+def _program() -> str:
+    """Return how this program was called, so that what it tells to type can be typed."""
+    called = Path(sys.argv[0])
+    return os.path.relpath(called) if called.name == "casebits" and not shutil.which("casebits") else "casebits"
+
+
+def _home(options: argparse.Namespace) -> Home:
+    return Home(options.home.absolute() if options.home else home_from_environment())
+
+
+def _pins(options: argparse.Namespace) -> Path:
+    return options.pins.absolute() if options.pins else default_pins_folder()
+
+
+def _generation(options: argparse.Namespace, name: str) -> Generation:
+    return load_generation(_pins(options), name)
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from casebits_dagster.definitions import build
+    from casebits_dagster.orchestration.demo import run_demo
+
+    home = _home(options)
+    print(f"building generation sample and its mixes below {home.root}", flush=True)
+    done = run_demo(home.root, _pins(options), lambda line: print(line, flush=True), build)
+    mixes = [line for report in done.mixes.values() for line in ("", *mix_lines(report))]
+    print("\n".join(["", *generation_lines(done.summary), *mixes, "", *context_lines(done.mixes), ""]))
+    print(f"files      {home.root}/generations/{done.generation}/regions and {home.root}/mixes")
+    print(f"           digest of all that a rerun must repeat: {done.tree_digest}")
+    print(f"time       {done.seconds:.0f} s; {'first run here' if done.first_run else done.difference}")
+    command = " ".join([_program(), *(["--home", str(options.home)] if options.home else [])])
+    failed = "\n".join(f"FAILED     {name}: {why}" for name, why in done.failures.items())
+    print(failed or _NEXT.format(casebits=command))
+    return REFUSED if done.failures else OK
+
+
+def _status(options: argparse.Namespace) -> int:
+    home = _home(options)
+    print(f"home {home.root}")
+    for name in generation_names(_pins(options)):
+        print("\n".join(generation_lines(summarise(_generation(options, name), home))))
+    for report in mix_reports(home).values():
+        print("\n".join(mix_lines(report)))
+    return OK
+
+
+def _plan(options: argparse.Namespace) -> int:
+    generation = _generation(options, options.generation)
+    folder = _home(options).generation(generation.name)
+    print(f"generation {generation.name}: {len(generation.plan)} regions, plan sha256 {generation.plan_sha256}")
+    print(f"{'region':<8}{'state':<10}{'begin':>12}{'end':>12}  unit  file")
+    for region in generation.plan:
+        path = folder.region(region.index)
+        stages = {
+            "admitted": path / ADMISSION,
+            "refused": folder.rejections(region.index),
+            "encoded": path / RECEIPT,
+            "filtered": folder.verdicts(region.index),
+        }
+        state = next((name for name, record in stages.items() if record.exists()), "planned")
+        row = f"{region_id(region.index):<8}{state:<10}{region.begin:>12}{region.end:>12}"
+        print(f"{row}  {region.unit:<5} {region.path}")
+    return OK
+
+
+def _verify(options: argparse.Namespace) -> int:
+    return {"region": _verify_region, "frontier": _verify_frontier, "mix": _verify_mix}[options.kind](options)
+
+
+def _verify_region(options: argparse.Namespace) -> int:
+    from casebits_dagster.admission import verify_region
+
+    folder = _region_folder(options, options.path)
+    receipt = Receipt.parse((folder / RECEIPT).read_bytes(), str(folder / RECEIPT))
+    proven = verify_region(folder, _generation(options, receipt.generation), full=options.full)
+    print(f"region {receipt.generation}/{receipt.region.id}: proven from its bytes and its source")
+    print(f"  {receipt.counts.documents:,} documents, {receipt.counts.tokens:,} tokens, content {receipt.content_id}")
+    for check in proven.checks:
+        print(f"  {check.id:<20} {check.examined:>10,} of {check.population:>10,}  {check.mode}")
+    return _compare_admission(folder, proven)
+
+
+def _compare_admission(folder: Path, proven: Admission) -> int:
+    path = folder / ADMISSION
+    if not path.exists():
+        print(f"  not admitted yet: there is no {ADMISSION}")
+        return OK
+    stored = Admission.parse(path.read_bytes(), str(path))
+    for name in ("receipt_sha256", "content_id", "files", "source_recheck", "digests", "attribution"):
+        if getattr(stored, name) != getattr(proven, name):
+            raise Refused(
+                "ADMISSION_HASH", f"{path}: {name}", expected=getattr(proven, name), read=getattr(stored, name)
+            )
+    print(f"  {ADMISSION} says what was proven now")
+    return OK
+
+
+def _verify_frontier(options: argparse.Namespace) -> int:
+    from casebits_dagster.publication.consume import open_frontier
+
+    folder = Path(options.path)
+    if not folder.is_dir():
+        folder = _present(_home(options).generation(options.path).root, options.path)
+    frontier = open_frontier(folder)
+    frontier.verify_all()
+    manifest, latest = frontier.manifest, frontier.latest
+    tokens = sum(entry.tokens for entry in manifest.regions)
+    print(f"frontier of {frontier.generation}: verified, every file hashed")
+    print(f"  version {manifest.version}, {manifest.count} of {manifest.plan.total} regions, {latest.status}")
+    print(f"  {sum(entry.documents for entry in manifest.regions):,} documents, {tokens:,} tokens")
+    print(f"  manifest {frontier.manifest_sha256}\n  tree root {manifest.tree_root}")
+    return OK
+
+
+def _verify_mix(options: argparse.Namespace) -> int:
+    from casebits_dagster.mixing.verify import verify_mix
+
+    home, folder = _home(options), Path(options.path)
+    verified = verify_mix(folder if folder.is_dir() else _present(home.mix(options.path), options.path), home)
+    recipe, train = verified.report.recipe, verified.report.train
+    print(f"mix {recipe.mix}: proven, every token against its source slice")
+    print(f"  {train.windows:,} windows of {recipe.sequence_length:,} tokens, {train.documents:,} documents")
+    print(f"  manifest {verified.manifest_sha256}")
+    for check in verified.checks:
+        print(f"  {check.id:<20} {check.examined:>12,} examined")
+    return OK
+
+
+def _audit(options: argparse.Namespace) -> int:
+    from casebits_dagster.lineage.audit import audit_window
+    from casebits_dagster.lineage.render import audit_markdown, audit_text
+
+    generations = {name: _generation(options, name) for name in generation_names(_pins(options))}
+    audit = audit_window(
+        _home(options), options.mix, options.window, generations=generations, recompute=options.recompute
+    )
+    if options.format == "json":
+        print(audit.to_bytes().decode(), end="")
+    else:
+        print({"text": audit_text, "markdown": audit_markdown}[options.format](audit), end="")
+    return OK if audit.proven else REFUSED
+
+
+def _present(folder: Path, name: str) -> Path:
+    if not folder.is_dir():
+        raise Absent("FILE_MISSING", name, f"there is no folder {folder}", remedy="see `casebits status`")
+    return folder
+
+
+def _read(options: argparse.Namespace) -> int:
+    from casebits_dagster.codec.decode import Codec
+    from casebits_dagster.publication.verify_region import verify_region_files
+    from casebits_dagster.regions.read import Region
+
+    folder = _region_folder(options, options.region)
+    pinned = verify_region_files(folder, str(folder)).receipt.pins.codec.vocab_sha256
+    vocabulary = folder.parent.parent / "codec" / "vocabulary.json"
+    if not vocabulary.exists():
+        remedy = "advance the frontier: it puts the codec beside the regions"
+        raise Absent("FILE_MISSING", str(vocabulary), "the vocabulary is not there", remedy=remedy)
+    if (found := sha256_file(vocabulary)) != pinned:
+        raise Refused("VOCAB_MISMATCH", str(vocabulary), expected=f"sha256 {pinned}", read=found)
+    text = Codec.load(vocabulary.parent).decode(*Region.open(folder).tokens(options.document))
+    sys.stdout.buffer.write(text)
+    sys.stdout.buffer.flush()
+    return OK
+
+
+def _region_folder(options: argparse.Namespace, text: str) -> Path:
+    """Return the folder of a region that is named by its path or as GENERATION/REGION below the home."""
+    if (Path(text) / RECEIPT).exists():
+        return Path(text).absolute()
+    generation, _, region = text.rpartition("/")
+    folder = _home(options).generation(generation).region(int(region)) if region.isdecimal() else Path(text)
+    if not (folder / RECEIPT).exists():
+        raise Absent("REGION_MISSING", text, f"no region is published in {folder}", remedy="see `casebits status`")
+    return folder
+
+
+def _train_codec(options: argparse.Namespace) -> int:
+    from casebits_dagster.sources.training import train_from_source
+
+    pins = _pins(options)
+    pin = train_from_source(pins, options.generation, pins / "codecs" / options.codec, options.size)
+    print(f"codec {pin.codec}: {pin.vocabulary_size} entries\n  vocabulary {pin.vocabulary_sha256}")
+    print(f"  mixture    {pin.mixture_sha256}\n  in {pins / 'codecs' / options.codec}")
+    return OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

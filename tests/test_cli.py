@@ -1,0 +1,318 @@
+"""`casebits`: what it prints, where it prints it, and its exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from casebits_dagster import cli
+from casebits_dagster.cli import main
+from casebits_dagster.lineage.mix_summary import mix_reports
+from casebits_dagster.lineage.records import WindowAudit
+from casebits_dagster.lineage.summary import summarise
+from casebits_dagster.orchestration import demo
+from casebits_dagster.orchestration.demo import Build, DemoResult
+from casebits_dagster.records.digests import sha256
+from casebits_dagster.records.layout import ADMISSION, DOCUMENTS, IDS, Home
+from casebits_dagster.records.pins import load_generation
+
+Output = pytest.CaptureFixture[str]
+
+
+def _run(output: Output, home: Home, *arguments: str) -> tuple[int, str, str]:
+    status = main(["--home", str(home.root), *arguments])
+    said = output.readouterr()
+    return status, said.out, said.err
+
+
+@pytest.fixture
+def copy(sample_home: Home, home: Home) -> Home:
+    """A copy of the sample home, to be tampered with."""
+    shutil.copytree(sample_home.root, home.root)
+    return home
+
+
+def test_help_teaches(capsys: Output) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--help"])
+    said = capsys.readouterr().out
+    assert caught.value.code == 0
+    for part in ("a first walk:", "exit status:", "environment:", *cli.EXIT_STATUS.values()):
+        assert part in said
+
+
+@pytest.mark.parametrize("command", ["demo", "status", "plan", "verify", "read", "audit", "train-codec"])
+def test_every_command_explains_itself(capsys: Output, command: str) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([command, "--help"])
+    paragraphs = capsys.readouterr().out.split("\n\n")
+    assert (caught.value.code, len(paragraphs) >= 4) == (0, True)
+
+
+@pytest.mark.parametrize("arguments", [[], ["nothing"], ["read", "sample/00000"], ["verify", "shard", "x"]])
+def test_usage_is_exit_status_2(capsys: Output, arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert (caught.value.code, capsys.readouterr().out) == (2, "")
+
+
+def test_help_is_fast_and_needs_no_dagster() -> None:
+    """`casebits --help` imports neither Dagster nor pyarrow."""
+    code = (
+        "import sys; from casebits_dagster import cli\n"
+        "try: cli.main(['--help'])\n"
+        "except SystemExit: print(sorted({'dagster', 'pyarrow', 'tokenizers'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_status_says_what_there_is(capsys: Output, sample_home: Home, home: Home) -> None:
+    status, out, err = _run(capsys, sample_home, "status")
+    assert (status, err) == (0, "")
+    assert out.splitlines()[:3] == [
+        f"home {sample_home.root}",
+        "generation sample",
+        "  regions    14 planned, 14 filtered, 14 encoded (1 empty), 14 admitted, 0 refused",
+    ]
+    assert "\nmix sample_aligned: " in out
+    assert "  conserved  " in out
+    status, out, _ = _run(capsys, home, "status")
+    assert (status, out.splitlines()[-1]) == (
+        0,
+        "  frontier   none yet: it starts when region 00000 is admitted",
+    )
+
+
+def test_plan_prints_every_region_with_its_state(capsys: Output, copy: Home) -> None:
+    folder = copy.generation("sample")
+    (folder.region(2) / ADMISSION).unlink()
+    shutil.rmtree(folder.region(3))
+    shutil.rmtree(folder.region(4))
+    folder.verdicts(4).unlink()
+    (folder.region(5) / ADMISSION).unlink()
+    folder.rejections(5).mkdir(parents=True)
+    status, out, _ = _run(capsys, copy, "plan", "sample")
+    rows = [line.split() for line in out.splitlines()[2:]]
+    assert status == 0
+    assert rows[0] == ["00000", "admitted", "0", "110", "rows", "pd_mix.parquet"]
+    assert [row[1] for row in rows[:7]] == [
+        "admitted", "admitted", "encoded", "filtered", "planned", "refused", "admitted",
+    ]  # fmt: skip
+    assert len(rows) == 14
+
+
+def test_read_writes_the_text_of_one_document(capfdbinary: pytest.CaptureFixture[bytes], sample_home: Home) -> None:
+    folder = sample_home.generation("sample").region(3)
+    line = json.loads((folder / DOCUMENTS).read_bytes().splitlines()[7])
+    for region in ("sample/00003", str(folder)):
+        assert main(["--home", str(sample_home.root), "read", region, "--document", "7"]) == 0
+        text = capfdbinary.readouterr().out
+        assert sha256(text)[:32] == line["id"]
+
+
+def test_read_refuses_what_does_not_verify(capsys: Output, copy: Home) -> None:
+    folder = copy.generation("sample").region(3)
+    with (folder / IDS).open("r+b") as stream:
+        stream.write(b"\xff")
+    status, out, err = _run(capsys, copy, "read", "sample/00003", "--document", "0")
+    assert (status, out) == (1, "")
+    assert err.startswith(f"casebits: FILE_HASH {folder}/{IDS}: expected sha256 ")
+    assert err.count("\n") == 1
+
+
+def test_read_needs_the_vocabulary_of_the_region(capsys: Output, copy: Home) -> None:
+    vocabulary = copy.generation("sample").codec / "vocabulary.json"
+    vocabulary.write_bytes(vocabulary.read_bytes() + b" ")
+    status, _, err = _run(capsys, copy, "read", "sample/00003", "--document", "0")
+    assert (status, err.startswith(f"casebits: VOCAB_MISMATCH {vocabulary}: expected sha256 ")) == (1, True)
+    vocabulary.unlink()
+    status, _, err = _run(capsys, copy, "read", "sample/00003", "--document", "0")
+    assert (status, err) == (
+        3,
+        f"casebits: FILE_MISSING {vocabulary}: the vocabulary is not there "
+        "(advance the frontier: it puts the codec beside the regions)\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["read", "sample/00099", "--document", "0"], "REGION_MISSING sample/00099: no region is published in "),
+        (["read", "elsewhere", "--document", "0"], "REGION_MISSING elsewhere: no region is published in elsewhere"),
+        (["read", "sample/00008", "--document", "0"], "the region has 0 documents"),
+        (["read", "sample/00003", "--document", "-1"], "the region has 73 documents"),
+        (["verify", "region", "sample/00099"], "REGION_MISSING sample/00099"),
+        (["verify", "frontier", "none"], "FILE_MISSING none: there is no folder "),
+        (["verify", "mix", "none"], "FILE_MISSING none: there is no folder "),
+        (["plan", "none"], "PIN_MISSING "),
+        (["audit", "--mix", "none", "--window", "0"], "no mix is published here"),
+        (["audit", "--mix", "sample_aligned", "--window", "100000"], "the mix has windows 0 to "),
+    ],
+)
+def test_what_is_not_there_is_exit_status_3(
+    capsys: Output, sample_home: Home, arguments: list[str], message: str
+) -> None:
+    status, out, err = _run(capsys, sample_home, *arguments)
+    assert (status, out, message in err, err.count("\n")) == (3, "", True, 1)
+
+
+@pytest.mark.parametrize("region", ["sample/00000", "sample/00008"])
+def test_verify_region_proves_it_again(capsys: Output, sample_home: Home, region: str) -> None:
+    status, out, err = _run(capsys, sample_home, "verify", "region", region)
+    assert (status, err) == (0, "")
+    assert out.splitlines()[0] == f"region {region}: proven from its bytes and its source"
+    assert out.splitlines()[-1] == "  admission.json says what was proven now"
+
+
+def test_verify_region_without_an_admission(capsys: Output, copy: Home) -> None:
+    (copy.generation("sample").region(8) / ADMISSION).unlink()
+    status, out, _ = _run(capsys, copy, "verify", "region", "sample/00008")
+    assert (status, out.splitlines()[-1]) == (0, "  not admitted yet: there is no admission.json")
+
+
+def test_verify_region_refuses_an_admission_that_says_something_else(capsys: Output, copy: Home) -> None:
+    path = copy.generation("sample").region(8) / ADMISSION
+    path.write_bytes(path.read_bytes().replace(b"no text altered", b"all text altered"))
+    status, _, err = _run(capsys, copy, "verify", "region", "sample/00008")
+    assert (status, err.startswith(f"casebits: ADMISSION_HASH {path}: attribution: expected ")) == (1, True)
+
+
+def test_verify_region_names_the_check_that_fails(capsys: Output, copy: Home) -> None:
+    with (copy.generation("sample").region(3) / IDS).open("r+b") as stream:
+        stream.write(b"\xff")
+    status, _, err = _run(capsys, copy, "verify", "region", "sample/00003")
+    assert (status, err.startswith("casebits: L1_HASH ")) == (1, True)
+
+
+def test_verify_frontier_and_mix(capsys: Output, sample_home: Home) -> None:
+    for place in ("sample", str(sample_home.generation("sample").root)):
+        status, out, _ = _run(capsys, sample_home, "verify", "frontier", place)
+        assert (status, out.splitlines()[0]) == (0, "frontier of sample: verified, every file hashed")
+    for place in ("sample_aligned", str(sample_home.mix("sample_aligned"))):
+        status, out, _ = _run(capsys, sample_home, "verify", "mix", place)
+        assert (status, out.splitlines()[0]) == (0, "mix sample_aligned: proven, every token against its source slice")
+
+
+def test_verify_refuses_what_was_changed(capsys: Output, copy: Home) -> None:
+    shard = copy.mix("sample_aligned") / "train_000000.ids.u16le"
+    content = shard.read_bytes()
+    shard.write_bytes(b"\xff\xff" + content[2:])
+    assert _run(capsys, copy, "verify", "mix", "sample_aligned")[0] == 1
+    copy.generation("sample").latest.write_bytes(b"{}\n")
+    assert _run(capsys, copy, "verify", "frontier", "sample")[0] == 1
+
+
+def test_audit_in_its_three_forms(capsys: Output, sample_home: Home) -> None:
+    asked = ("audit", "--mix", "sample_aligned", "--window", "7", "--format")
+    status, text, _ = _run(capsys, sample_home, *asked, "text")
+    assert (status, text.splitlines()[0]) == (0, "window 7 of mix sample_aligned (aligned): proven.")
+    status, page, _ = _run(capsys, sample_home, *asked, "markdown")
+    assert (status, page.splitlines()[0]) == (0, "# Window 7 of mix sample_aligned")
+    status, record, _ = _run(capsys, sample_home, *asked, "json")
+    audit = WindowAudit.parse(record.encode(), "audit")
+    assert (status, audit.window, audit.proven) == (0, 7, True)
+
+
+def test_an_audit_that_is_not_proven_is_exit_status_1(capsys: Output, copy: Home) -> None:
+    (copy.generation("sample").codec / "mixture.npz").write_bytes(b"")
+    status, out, err = _run(capsys, copy, "audit", "--mix", "sample_aligned", "--window", "7")
+    assert (status, err) == (1, "")
+    assert "  FAILED codec, sample/codec/mixture.npz: expected " in out
+
+
+def test_a_pin_that_is_not_well_formed_is_exit_status_2(
+    capsys: Output, sample_home: Home, pins: Path, tmp_path: Path
+) -> None:
+    for name in ("generations", "filters", "codecs"):
+        shutil.copytree(pins / name, tmp_path / "pins" / name)
+    path = tmp_path / "pins/generations/sample.toml"
+    path.write_text(path.read_text().replace("filter =", "filtre ="))
+    status, out, err = _run(capsys, sample_home, "--pins", str(tmp_path / "pins"), "plan", "sample")
+    assert (status, out) == (2, "")
+    assert err.startswith(f"casebits: JSON_INVALID {path}: filtre: unknown field (known here: ")
+
+
+def test_train_codec_writes_a_new_pin_once(capsys: Output, home: Home, pins: Path, tmp_path: Path) -> None:
+    shutil.copytree(pins / "generations", tmp_path / "pins/generations")
+    (tmp_path / "pins/sample").symlink_to(pins / "sample")
+    asked = ("--pins", str(tmp_path / "pins"), "train-codec", "sample", "small", "--size", "300")
+    status, out, _ = _run(capsys, home, *asked)
+    folder = tmp_path / "pins/codecs/small"
+    assert (status, out.splitlines()[0]) == (0, "codec small: 300 entries")
+    assert sorted(path.name for path in folder.iterdir()) == ["codec.toml", "mixture.npz", "vocabulary.json"]
+    status, _, err = _run(capsys, home, *asked)
+    assert (status, err) == (
+        2,
+        f"casebits: PIN_INVALID {folder}: the codec exists (pins are written once: name a new folder)\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("failures", "first_run", "status", "ending"),
+    [
+        ({}, True, 0, "time       3 s; first run here"),
+        ({}, False, 0, "time       3 s; no byte changed: the 7 files are what they were before"),
+        ({"region 00003": "L1_HASH 00003/x: why"}, True, 1, "FAILED     region 00003: L1_HASH 00003/x: why"),
+    ],
+)
+def test_demo_says_what_came_out(
+    capsys: Output,
+    sample_home: Home,
+    pins: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    failures: dict[str, str],
+    first_run: bool,
+    status: int,
+    ending: str,
+) -> None:
+    """The summary alone; the demo through Dagster is a test of the orchestration."""
+
+    def run(home: Path, pins_folder: Path, echo: Callable[[str], None], build: Build) -> DemoResult:
+        echo("[ 1/14] region 00000")
+        return DemoResult(
+            generation="sample",
+            home=home,
+            summary=summarise(load_generation(pins_folder, "sample"), Home(home)),
+            mixes=mix_reports(Home(home)),
+            failures=failures,
+            first_run=first_run,
+            unchanged=not first_run,
+            difference="no byte changed: the 7 files are what they were before",
+            tree_digest="0" * 64,
+            seconds=3.4,
+        )
+
+    monkeypatch.setattr(demo, "run_demo", run)
+    got, out, _ = _run(capsys, sample_home, "demo")
+    lines = out.splitlines()
+    assert got == status
+    assert lines[:2] == [
+        f"building generation sample and its mixes below {sample_home.root}",
+        "[ 1/14] region 00000",
+    ]
+    assert ending in lines
+    assert [line for line in lines if line.endswith(": holds")] == [line for line in lines if " rest: " in line]
+    assert [line.split()[0] for line in lines if line.startswith("  sample_")] == [
+        "sample_aligned",
+        "sample_concatenated",
+    ]
+    assert ("what next" in lines) == (not failures)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_goes_away_is_no_error(sample_home: Home, unbuffered: str) -> None:
+    command = [sys.executable, "-m", "casebits_dagster.cli", "--home", str(sample_home.root), "plan", "sample"]
+    env = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, env=env, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
