@@ -174,7 +174,9 @@ def test_a_plan_beyond_the_source_file(world: World) -> None:
     shutil.rmtree(made.folder)
     del made.receipt["content_id"]
     seal(made)
-    with pytest.raises(Rejected, match=r"^L4_SOURCE_RANGE 00000/receipt.json: source.end: the file has 97 rows \[position 1000\]$"):
+    with pytest.raises(
+        Rejected, match=r"^L4_SOURCE_RANGE 00000/receipt.json: source.end: the file has 97 rows \[position 1000\]$"
+    ):
         verify_region(made.folder, long)
 
 
