@@ -27,8 +27,13 @@ def mix_lines(report: MixReport) -> list[str]:
     if recipe.documents_of:
         lines.append(f"  selection  the documents of {recipe.documents_of}")
     else:
-        lines.append(f"  selection  {report.selection.outcome}")
-        lines += _margins("by domain", report.selection.domains) + _margins("by length", report.selection.lengths)
+        chosen = report.selection
+        lines.append(f"  selection  {chosen.outcome}")
+        lines.append(
+            f"  left out   {chosen.unfit_documents:,} documents that no other could follow to their window's end, "
+            f"{chosen.excluded_documents:,} of excluded mixes, {chosen.duplicate_documents:,} repeats"
+        )
+        lines += _margins("by domain", chosen.domains) + _margins("by length", chosen.lengths)
     return [
         *lines,
         f"  conserved  {used.selected_tokens:,} selected + {used.inserted_separators:,} separators inserted",

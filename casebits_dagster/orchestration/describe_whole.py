@@ -81,6 +81,7 @@ def mix(done: BuiltMix, home: Home) -> Metadata:
         "tokens": kept.window_tokens,
         "validation_windows": report.validation.windows,
         "targets_met": chosen.outcome,
+        "unfit_documents": chosen.unfit_documents,
         "domains_plot": _target_plot(chosen.domains),
         "domains": table([_margin(row) for row in chosen.domains]),
         "lengths_plot": _target_plot(chosen.lengths),
