@@ -30,17 +30,19 @@ def judge(
     clusters: NDArray[np.int32],
     document_ids: NDArray[np.void],
     readable: NDArray[np.bool_],
+    kept_before: NDArray[np.void],
 ) -> list[str]:
     """Return the verdict of every readable row, in order: `keep` or `dropped:<reason>`; "" for unreadable rows.
 
-    `scores` "<i8" (N, metrics) in the policy's order; `document_ids` "V16" (N,).
+    `scores` "<i8" (N, metrics) in the policy's order; `document_ids` "V16" (N,); `kept_before` "V16", the ids that
+    earlier rows of the region were kept with.
     """
     rank = np.full(len(readable), len(policy.rules), "<i8")
     rank[~readable] = -1
     for number, rule in enumerate(policy.rules):
         undecided = rank == len(policy.rules)
         if rule.kind == "duplicate":
-            broken = _repeats(document_ids, undecided)
+            broken = _repeats(document_ids, undecided) | np.isin(document_ids, kept_before)
         else:
             broken = _broken(policy, rule, scores, clusters)
         rank[undecided & broken] = number

@@ -52,26 +52,25 @@ def filter_region(generation: Generation, index: int, home: Home) -> FilteredReg
     source, region = generation.pin.source, generation.plan[index]
     require_source_file(generation, region.path)
     folder = home.generation(generation.name)
-    blocks = [_judged(generation, rows) for rows in ROW_READERS[source.format](generation.source_folder, region)]
-    table = pa.concat_tables([block.verdicts for block in blocks])
-    if any(rule.kind == "duplicate" for rule in generation.policy.rules) and len(blocks) > 1:
-        table = _across_blocks(generation, table)
-    verdicts = table["verdict"].to_pylist()
-    kept = [block.kept_rows(verdicts[start : start + len(block.verdicts)]) for start, block in _starts(blocks)]
     target, text = folder.verdicts(index), folder.kept_text(index)
+    tables, kept_ids = [], np.empty(0, "V16")
     with LocalStore(folder.root, home.staging).staged(f"verdicts.{index:05d}") as staging:
-        pq.write_table(table, staging / target.name, compression="zstd")
         with pa.OSFile(str(staging / text.name), "wb") as sink, pa.ipc.new_file(sink, KEPT_SCHEMA) as writer:
-            for batch in kept:
-                writer.write_batch(batch)
+            for rows in ROW_READERS[source.format](generation.source_folder, region):
+                verdicts, keep = _judged(generation, rows, kept_ids)
+                writer.write_batch(_kept_rows(rows, keep))
+                tables.append(verdicts)
+                kept_ids = np.concatenate([kept_ids, _ids(verdicts)[keep]])
+        table = pa.concat_tables(tables)
+        pq.write_table(table, staging / target.name, compression="zstd")
         target.parent.mkdir(parents=True, exist_ok=True)
         # The table goes last: where it is found, the text beside it is complete.
         (staging / text.name).rename(text)
         (staging / target.name).rename(target)
-    counts = Counter(verdicts)
+    counts = Counter(table["verdict"].to_pylist())
     return FilteredRegion(
         index=index,
-        rows_read=len(verdicts),
+        rows_read=counts.total(),
         kept=counts[KEEP],
         dropped=reasons(counts, "dropped:"),
         quarantined=reasons(counts, "quarantined:"),
@@ -99,18 +98,11 @@ def require_source_file(generation: Generation, path: str) -> None:
         raise CasebitsError("SOURCE_PIN", str(found), expected=f"sha256 {pinned.sha256}", read=read)
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
-    rows: SourceRows
-    verdicts: pa.Table
-
-    def kept_rows(self, verdicts: list[str]) -> pa.RecordBatch:
-        keep = np.flatnonzero(np.array([verdict == KEEP for verdict in verdicts], bool))
-        text, cuts = gather(self.rows.text, self.rows.cuts, keep)
-        column = pa.LargeBinaryArray.from_buffers(
-            pa.large_binary(), len(keep), [None, pa.py_buffer(cuts), pa.py_buffer(text)]
-        )
-        return pa.record_batch([pa.array(self.rows.positions[keep]), column], schema=KEPT_SCHEMA)
+def _kept_rows(rows: SourceRows, keep: NDArray[np.int64]) -> pa.RecordBatch:
+    text, cuts = gather(rows.text, rows.cuts, keep)
+    buffers = [None, pa.py_buffer(cuts), pa.py_buffer(text)]
+    column = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(keep), buffers)
+    return pa.record_batch([pa.array(rows.positions[keep]), column], schema=KEPT_SCHEMA)
 
 
 def gather(text: Bytes, cuts: Cuts, rows: NDArray[np.int64]) -> tuple[Bytes, Cuts]:
@@ -123,11 +115,14 @@ def gather(text: Bytes, cuts: Cuts, rows: NDArray[np.int64]) -> tuple[Bytes, Cut
     return text[np.repeat(chosen, lengths)], kept
 
 
-def _judged(generation: Generation, rows: SourceRows) -> _Block:
+def _judged(
+    generation: Generation, rows: SourceRows, kept_before: NDArray[np.void]
+) -> tuple[pa.Table, NDArray[np.int64]]:
+    """Return the verdict table of a block, and which of its rows are kept."""
     policy, readable = generation.policy, rows.problems == 0
     scores, ids = score(policy.metrics, rows.text, rows.cuts), document_ids(rows.text, rows.cuts)
     ids[~readable] = np.void(bytes(16))
-    verdicts = judge(policy, scores, rows.clusters, ids, readable)
+    verdicts = judge(policy, scores, rows.clusters, ids, readable, kept_before)
     named = [v or f"quarantined:{PROBLEMS[p]}" for v, p in zip(verdicts, rows.problems, strict=True)]
     columns = {
         "position": rows.positions,
@@ -139,7 +134,11 @@ def _judged(generation: Generation, rows: SourceRows) -> _Block:
     }
     for number, name in enumerate(policy.metrics):
         columns[f"score_{name}"] = pa.array(scores[:, number], mask=~readable)
-    return _Block(rows, pa.table(columns))
+    return pa.table(columns), np.flatnonzero(np.array(verdicts) == KEEP)
+
+
+def _ids(table: pa.Table) -> NDArray[np.void]:
+    return np.frombuffer(b"".join(table["document_id"].to_pylist()), "V16")
 
 
 def document_ids(text: Bytes, cuts: Cuts) -> NDArray[np.void]:
@@ -147,24 +146,6 @@ def document_ids(text: Bytes, cuts: Cuts) -> NDArray[np.void]:
     view = np.ascontiguousarray(text).data
     digests = (hashlib.sha256(view[begin:end]).digest()[:16] for begin, end in itertools.pairwise(cuts.tolist()))
     return np.frombuffer(bytearray(b"".join(digests)), "V16")
-
-
-def _across_blocks(generation: Generation, table: pa.Table) -> pa.Table:
-    """Judge the whole region again from its recorded columns: a duplicate may stand in an earlier block."""
-    policy = generation.policy
-    names = [f"score_{name}" for name in policy.metrics]
-    scores = np.stack([table[name].fill_null(0).to_numpy() for name in names], axis=1)
-    ids = np.frombuffer(b"".join(table["document_id"].to_pylist()), "V16")
-    old = table["verdict"].to_pylist()
-    readable = np.array([not verdict.startswith("quarantined:") for verdict in old], bool)
-    new = judge(policy, scores, table["cluster"].to_numpy(), ids, readable)
-    merged = [after or before for before, after in zip(old, new, strict=True)]
-    return table.set_column(1, "verdict", pa.array(merged, pa.string()))
-
-
-def _starts(blocks: list[_Block]) -> list[tuple[int, _Block]]:
-    starts = np.cumsum([0, *(len(block.verdicts) for block in blocks)])[:-1]
-    return list(zip(starts.tolist(), blocks, strict=True))
 
 
 def reasons(counts: Counter[str], prefix: str) -> dict[str, int]:

@@ -99,6 +99,7 @@ def test_the_first_rule_that_applies_decides_and_bounds_are_kept(tmp_path: Path)
         (20_000_000, 0, 2, b"d", True, "keep"),  # its twin was dropped, so this one is the first
         (0, 0, 0, b"", False, ""),
         (20_000_000, 0, 2, b"d", True, "dropped:again"),
+        (20_000_000, 0, 2, b"z", True, "dropped:again"),  # kept in an earlier block
     ]
     found = judge(
         policy(RULES, tmp_path),
@@ -106,6 +107,7 @@ def test_the_first_rule_that_applies_decides_and_bounds_are_kept(tmp_path: Path)
         np.array([row[2] for row in rows], "<i4"),
         np.array([row[3].ljust(16, b"\0") for row in rows], "V16"),
         np.array([row[4] for row in rows]),
+        np.array([b"z".ljust(16, b"\0")], "V16"),
     )
     assert found == [row[5] for row in rows]
 
