@@ -53,38 +53,38 @@ class TextColumns:
 
     def words(self) -> NDArray[np.int64]:
         """Return the number of words of each document."""
-        return self._once("words", lambda: self._sums(self.word_starts()))
-
-    def word_starts(self) -> NDArray[np.bool_]:
-        """Return which bytes begin a word; a document begins as after white space."""
-        space = self.classes == _SPACE
-        after = np.empty(len(space) + 1, bool)
-        after[1:] = space
-        after[self.cuts] = True
-        starts: NDArray[np.bool_] = ~space & after[:-1]
-        return starts
+        return self._once("words", lambda: self._sums(self._edges()[0]))
 
     def stop_words(self) -> NDArray[np.int64]:
         """Return how many words are stop words, ASCII case ignored."""
         return self._once("stop words", lambda: self._sums(self._is_stop_word()))
 
+    def _edges(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return which bytes begin a word and which end one; a document stands between white space."""
+        word = self.classes != _SPACE
+        gap = np.empty(len(word) + 1, bool)
+        gap[:-1] = ~word
+        gap[self.cuts] = True
+        ends = word & gap[1:]
+        gap[1:] = ~word
+        gap[self.cuts] = True
+        return word & gap[:-1], ends
+
     def _is_stop_word(self) -> NDArray[np.bool_]:
-        starts = np.flatnonzero(self.word_starts())
-        # Five bytes tell the word (at most four letters) and that it ends: read them as one unaligned 8-byte word.
-        padded = np.full(len(self.text) + 8, 0x20, np.uint8)
-        padded[:-8] = self.text
-        heads: NDArray[np.uint64] = np.ndarray((len(self.text) + 1,), "<u8", padded, 0, (1,))
-        head, ends = heads[starts], self.cuts[np.searchsorted(self.cuts, starts, "right")]
-        found = np.zeros(len(starts), bool)
-        for word in STOP_WORDS:
-            size = len(word)
-            lowered = head | np.uint64(int.from_bytes(b"\x20" * size, "little"))
-            same = lowered & np.uint64((1 << 8 * size) - 1) == int.from_bytes(word, "little")
-            follower = (head >> np.uint64(8 * size) & np.uint64(0xFF)).astype(np.uint8)
-            found |= same & ((_CLASSES[follower] == _SPACE) | (starts + size == ends))
-        result = np.zeros(len(self.text), bool)
-        result[starts[found]] = True
-        return result
+        begins, ends = self._edges()
+        starts = np.flatnonzero(begins)
+        sizes = np.flatnonzero(ends) - starts + 1
+        # No stop word is longer than four bytes: each short word is read as one unaligned 4-byte word.
+        padded = np.append(self.text, np.zeros(4, np.uint8))
+        heads: NDArray[np.uint32] = np.ndarray((len(self.text) + 1,), "<u4", padded, 0, (1,))
+        for size in sorted({len(word) for word in STOP_WORDS}):
+            places = starts[sizes == size]
+            lowered = (heads[places] | np.uint32(0x20202020)) & np.uint32((1 << 8 * size) - 1)
+            wanted = [int.from_bytes(word, "little") for word in STOP_WORDS if len(word) == size]
+            # Only a letter becomes a letter when 0x20 is set, so nothing else can pass for one.
+            begins[places] = np.isin(lowered, np.array(wanted, "<u4"))
+        begins[starts[~np.isin(sizes, [len(word) for word in STOP_WORDS])]] = False
+        return begins
 
     def _sums(self, flags: NDArray[np.bool_]) -> NDArray[np.int64]:
         sums, filled = np.zeros(len(self.cuts) - 1, "<i8"), np.flatnonzero(np.diff(self.cuts))
