@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from casebits_dagster.codec.bytetable import ByteTable
 from casebits_dagster.codec.decode import Codec
 from casebits_dagster.frontier import AdmittedRegion, extend, require_extends, require_sound
 from casebits_dagster.publication.verify_region import VerifiedRegion, verify_region_files
@@ -54,9 +55,9 @@ def advance_frontier(generation: Generation, home: Home, *, now: datetime) -> Ad
     codec_files = publish_codec(generation, folder, store)
     previous = _newest_manifest(folder, generation)
     admitted: dict[int, AdmittedRegion] = {}
-    index = previous.count if previous else 0
+    index, table = previous.count if previous else 0, Codec.load(folder.codec).table
     while index < len(generation.plan) and (folder.region(index) / ADMISSION).exists():
-        admitted[index] = _admitted(generation, folder, index)
+        admitted[index] = _admitted(generation, folder, index, table)
         index += 1
     plan = PlanPin(total=len(generation.plan), sha256=generation.plan_sha256)
     extended = extend(previous, admitted, generation=generation.name, plan=plan, codec=codec_files)
@@ -98,11 +99,10 @@ def split_totals(index: NDArray[np.void]) -> SplitTotals:
     return SplitTotals(train=total(0), validation=total(1))
 
 
-def _admitted(generation: Generation, folder: GenerationFolder, index: int) -> AdmittedRegion:
+def _admitted(generation: Generation, folder: GenerationFolder, index: int, table: ByteTable) -> AdmittedRegion:
     path = folder.region(index)
     verified = verify_region_files(path, _relative(folder, path))
     _require_pins(generation, index, verified, _relative(folder, path))
-    table = Codec.load(folder.codec).table
     rows = cached_index(folder, index, Region.open(path), table)
     entry = FrontierEntry(
         index=index,
