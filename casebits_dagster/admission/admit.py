@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from casebits_dagster.admission.checks import CHECKS
 from casebits_dagster.admission.verify import verify_region
 from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import CasebitsError, Rejected
@@ -35,21 +34,18 @@ def admit_region(generation: Generation, index: int, home: Home, *, run_id: str,
         found = verify_region(place.region(index), generation, index=index, verdicts=place.verdicts(index), full=full)
     except Rejected as error:
         refusal = place.rejections(index) / f"{run_id}.json"
-        store.put_new(refusal.relative_to(home.root).as_posix(), rejection(generation.name, index, error).to_bytes())
+        store.put_new(refusal.relative_to(home.root).as_posix(), _rejection(generation.name, index, error).to_bytes())
         raise
     return _publish(found, store, (place.region(index) / ADMISSION).relative_to(home.root).as_posix())
 
 
-def rejection(generation: str, index: int, error: Rejected) -> Rejection:
-    """Return the record of a refusal."""
-    said = f"expected {error.expected}, read {error.read}"
-    seen = error.expected is not None or error.read is not None
+def _rejection(generation: str, index: int, error: Rejected) -> Rejection:
     return Rejection(
         generation=generation,
         region=RegionName(index=index, id=region_id(index)),
-        check=CHECKS[error.code].id,
+        check=error.code,
         where=error.where,
-        problem=", ".join([error.problem] * bool(error.problem) + [said] * seen),
+        problem=error.args[0].removeprefix(f"{error.code} {error.where}: "),
         document=error.document,
         position=error.position,
     )

@@ -13,17 +13,7 @@ import numpy as np
 from casebits_dagster.admission.checks import Array, Proof
 from casebits_dagster.records.digests import sha256, sha256_file
 from casebits_dagster.records.errors import Absent, RecordError
-from casebits_dagster.records.layout import (
-    ADMISSION,
-    ARRAY_DTYPES,
-    CASES,
-    DOCUMENTS,
-    IDS,
-    OFFSETS,
-    RAW_BYTES,
-    RECEIPT,
-    region_id,
-)
+from casebits_dagster.records.layout import ADMISSION, ARRAY_DTYPES, CASES, DOCUMENTS, OFFSETS, RECEIPT, region_id
 from casebits_dagster.records.region import Receipt, StoredFile
 
 _FILES = {**ARRAY_DTYPES, DOCUMENTS: "jsonl"}
@@ -54,19 +44,12 @@ def read_files(folder: Path, proof: Proof) -> RegionFiles:
     proof.seed(receipt_sha256)
     lines = (folder / DOCUMENTS).read_bytes()
     files = _check_files(folder, receipt, lines.count(b"\n"), proof)
-    arrays = {name: _map(folder / name, dtype) for name, dtype in ARRAY_DTYPES.items()}
-    _check_shape({name: len(array) for name, array in arrays.items()}, lines.count(b"\n"), proof)
-    stored = (*files, StoredFile(name=RECEIPT, bytes=len(raw), sha256=receipt_sha256))
-    return RegionFiles(
-        receipt,
-        receipt_sha256,
-        tuple(sorted(stored, key=lambda file: file.name)),
-        arrays[IDS],
-        arrays[CASES],
-        arrays[OFFSETS],
-        arrays[RAW_BYTES],
-        lines,
-    )
+    files.append(StoredFile(name=RECEIPT, bytes=len(raw), sha256=receipt_sha256))
+    files.sort(key=lambda file: file.name)
+    ids, cases, offsets, raw_bytes = (_map(folder / name, dtype) for name, dtype in ARRAY_DTYPES.items())
+    region = RegionFiles(receipt, receipt_sha256, tuple(files), ids, cases, offsets, raw_bytes, lines)
+    _check_shape(region, proof)
+    return region
 
 
 def _check_names(folder: Path, proof: Proof) -> None:
@@ -115,8 +98,9 @@ def _map(path: Path, dtype: str) -> Array:
     return np.asarray(np.memmap(path, dtype, mode="r")) if path.stat().st_size else np.empty(0, dtype)
 
 
-def _check_shape(items: dict[str, int], lines: int, proof: Proof) -> None:
-    proof.require_equal("L1_SHAPE", f"{CASES}: items", items[IDS], items[CASES])
-    proof.require_equal("L1_SHAPE", f"{OFFSETS}: items", items[RAW_BYTES] + 1, items[OFFSETS])
-    proof.require_equal("L1_SHAPE", f"{DOCUMENTS}: lines", items[RAW_BYTES], lines)
-    proof.passed("L1_SHAPE", len(items) + 1)
+def _check_shape(region: RegionFiles, proof: Proof) -> None:
+    documents = len(region.raw_bytes)
+    proof.require_equal("L1_SHAPE", f"{CASES}: items", len(region.ids), len(region.cases))
+    proof.require_equal("L1_SHAPE", f"{OFFSETS}: items", documents + 1, len(region.offsets))
+    proof.require_equal("L1_SHAPE", f"{DOCUMENTS}: lines", documents, region.lines.count(b"\n"))
+    proof.passed("L1_SHAPE", 5)

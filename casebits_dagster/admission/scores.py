@@ -9,11 +9,6 @@ from __future__ import annotations
 import string
 from collections.abc import Callable
 
-_LETTERS = string.ascii_letters.encode()
-_DIGITS = string.digits.encode()
-_SYMBOLS = string.punctuation.encode()
-_ASCII = bytes(range(128))
-_CONTINUATIONS = bytes(range(0x80, 0xC0))
 _STOP_WORDS = frozenset(b"the be to of and that have with".split())
 
 
@@ -26,20 +21,18 @@ def _micro(numerator: int, denominator: int) -> int:
     return numerator * 1_000_000 // denominator if denominator else 0
 
 
-def _count(text: bytes, kind: bytes) -> int:
-    return len(text) - len(text.translate(None, kind))
-
-
 def _characters(text: bytes) -> int:
     return len(text.decode())
 
 
-def _share(kind: bytes) -> Callable[[bytes], int]:
-    return lambda text: _micro(_count(text, kind), _characters(text))
+def _share(kind: str) -> Callable[[bytes], int]:
+    """Return the measure of the share of characters that are of an ASCII kind."""
+    drop = kind.encode()
+    return lambda text: _micro(len(text) - len(text.translate(None, drop)), _characters(text))
 
 
 def _non_ascii_share(text: bytes) -> int:
-    return _micro(len(text.translate(None, _ASCII).translate(None, _CONTINUATIONS)), _characters(text))
+    return _micro(sum(character > "\x7f" for character in text.decode()), _characters(text))
 
 
 def _mean_word_length(text: bytes) -> int:
@@ -55,9 +48,9 @@ def _stop_word_share(text: bytes) -> int:
 
 METRICS: dict[str, Callable[[bytes], int]] = {
     "characters": lambda text: _micro(_characters(text), 1),
-    "ascii_letter_share": _share(_LETTERS),
-    "digit_share": _share(_DIGITS),
-    "symbol_share": _share(_SYMBOLS),
+    "ascii_letter_share": _share(string.ascii_letters),
+    "digit_share": _share(string.digits),
+    "symbol_share": _share(string.punctuation),
     "non_ascii_share": _non_ascii_share,
     "mean_word_length": _mean_word_length,
     "stop_word_share": _stop_word_share,

@@ -7,47 +7,57 @@ but one hash each for the split.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from casebits_dagster.admission.checks import Array, Proof
-from casebits_dagster.admission.documents import DeclaredDocuments
-from casebits_dagster.admission.source import REASONS, SourceRows
+from casebits_dagster.admission.files import RegionFiles
+from casebits_dagster.admission.source import SourceRows, integers
 from casebits_dagster.records.digests import sha256
-from casebits_dagster.records.layout import DOCUMENTS
+from casebits_dagster.records.layout import DOCUMENTS, RECEIPT
 from casebits_dagster.records.pins import FilterPolicy, RegionSpec, Rule
 from casebits_dagster.records.record import micro
 from casebits_dagster.records.region import SplitPin
 
+_TYPES = {
+    "position": "int64",
+    "verdict": "string",
+    "document_id": "fixed_size_binary[16]",
+    "cluster": "int32",
+    "source_tokens": "int64",
+    "problem_at": "int64",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class VerdictTable:
-    """The filter stage's record of every row: `verdicts` "U", `ids` "u1" (rows, 16), integer columns, and the scores
-    as micro-units by metric; `scored` marks rows whose every score is there."""
+    """The filter stage's record of every row: `columns` by name, "verdict" as "U", "document_id" as "V16", the others
+    as integers (scores in micro-units); `scored` marks rows whose every score is there, `where` names the file."""
 
-    positions: Array
-    verdicts: Array
-    ids: Array
-    clusters: Array
-    source_tokens: Array
-    problem_at: Array
-    scores: dict[str, Array]
+    where: str
+    columns: dict[str, Array]
     scored: Array
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What must have been kept: `rows` count from the start of the range; `verdicts` are those of all rows."""
+    """What must have been kept: `verdicts` are those of all rows; `rows` count from the start of the range, and the
+    columns after it are those of the kept rows."""
 
     verdicts: Array
     rows: Array
+    positions: Array
+    digests: Array
+    ids: Array
+    clusters: Array
     validation: Array
+    scores: dict[str, Array]
 
 
 def read_verdicts(path: Path, spec: RegionSpec, policy: FilterPolicy, proof: Proof) -> VerdictTable:
@@ -58,137 +68,95 @@ def read_verdicts(path: Path, spec: RegionSpec, policy: FilterPolicy, proof: Pro
         table.validate(full=True)
     except (OSError, pa.ArrowException) as error:
         raise proof.rejected("L4_VERDICTS", where, str(error)) from error
-    wanted = _schema(policy)
-    expected = {field.name: str(field.type) for field in wanted}
+    scores = [f"score_{metric}" for metric in policy.metrics]
+    expected = _TYPES | dict.fromkeys(scores, "int64")
     proof.require_equal("L4_VERDICTS", where, expected, {field.name: str(field.type) for field in table.schema})
     proof.require_equal("L4_VERDICTS", f"{where}: rows", spec.end - spec.begin, table.num_rows)
-    for name in wanted.names[: -len(policy.metrics) or None]:
+    for name in _TYPES:
         proof.require_equal("L4_VERDICTS", f"{where}: {name} nulls", 0, table.column(name).null_count)
-    positions = _numbers(table, "position")
-    bad = positions != np.arange(spec.begin, spec.end)
-    proof.require_none(
-        "L4_VERDICTS",
-        f"{where}: position",
-        bad,
-        "rows are not in source order",
-        lambda at: {"expected": spec.begin + at, "read": int(positions[at]), "position": spec.begin + at},
-    )
-    proof.passed("L4_VERDICTS", len(positions))
-    present = [_present(table, f"score_{metric}") for metric in policy.metrics]
-    return VerdictTable(
-        positions,
-        np.array(table.column("verdict").to_pylist(), "U"),
-        np.frombuffer(b"".join(table.column("document_id").to_pylist()), "u1").reshape(-1, 16),
-        _numbers(table, "cluster"),
-        _numbers(table, "source_tokens"),
-        _numbers(table, "problem_at"),
-        {metric: _numbers(table, f"score_{metric}") for metric in policy.metrics},
-        np.all([*present, np.ones(len(positions), bool)], axis=0),
-    )
+    columns = {name: integers(table.column(name), 0) for name, kind in expected.items() if kind.startswith("int")}
+    columns["verdict"] = np.array(table.column("verdict").to_pylist(), "U")
+    columns["document_id"] = np.frombuffer(b"".join(table.column("document_id").to_pylist()), "V16")
+    rows, read, problem = np.arange(spec.begin, spec.end), columns["position"], "rows are not in source order"
+    proof.require_columns("L4_VERDICTS", f"{where}: position", rows, read, problem, position=rows)
+    proof.passed("L4_VERDICTS", len(rows))
+    present = [table.column(name).is_valid().to_numpy() for name in scores]
+    return VerdictTable(where, columns, np.all([*present, np.ones(len(rows), bool)], axis=0))
 
 
-def _schema(policy: FilterPolicy) -> pa.Schema:
-    columns = [
-        ("position", pa.int64()),
-        ("verdict", pa.string()),
-        ("document_id", pa.binary(16)),
-        ("cluster", pa.int32()),
-        ("source_tokens", pa.int64()),
-        ("problem_at", pa.int64()),
-    ]
-    return pa.schema(columns + [(f"score_{metric}", pa.int64()) for metric in policy.metrics])
-
-
-def _numbers(table: Any, name: str) -> Array:
-    return np.asarray(table.column(name).fill_null(0).to_numpy())
-
-
-def _present(table: Any, name: str) -> Array:
-    return np.asarray(table.column(name).is_valid().to_numpy())
-
-
-def check_rows(table: VerdictTable, source: SourceRows, where: str, proof: Proof) -> None:
+def check_rows(table: VerdictTable, source: SourceRows, proof: Proof) -> None:
     """Compare the columns that the table copies from the source, its quarantine, and its ids."""
+    require, verdicts = functools.partial(_require_rows, table, proof), table.columns["verdict"]
     quarantined = source.quarantined
-    ids = np.where(quarantined[:, None], np.zeros(16, "u1"), source.digests[:, :16])
-    reasons = np.array([f"quarantined:{reason}" for reason in REASONS])[source.reasons]
-    claimed = np.char.startswith(table.verdicts, "quarantined")
-    _require_rows(table, proof, "L4_ROWS", f"{where}: source_tokens", source.lengths, table.source_tokens)
-    _require_rows(table, proof, "L4_ROWS", f"{where}: cluster", source.clusters, table.clusters)
-    proof.passed("L4_ROWS", len(ids))
-    check = "L4_QUARANTINE"
-    _require_rows(
-        table, proof, check, f"{where}: verdict", np.where(quarantined, reasons, ""), table.verdicts, quarantined
-    )
-    _require_rows(table, proof, check, f"{where}: verdict", quarantined, claimed)
-    _require_rows(table, proof, check, f"{where}: problem_at", source.problem_at, table.problem_at)
-    _require_rows(table, proof, check, f"{where}: scores", ~quarantined, table.scored)
-    proof.passed(check, len(ids))
-    _require_rows(table, proof, "L4_VERDICT_IDS", f"{where}: document_id", _whole(ids), _whole(table.ids))
-    proof.passed("L4_VERDICT_IDS", len(ids))
-
-
-def _whole(ids: Array) -> Array:
-    """Return the ids "u1" (N, 16) as "V16" (N,)."""
-    return np.ascontiguousarray(ids).view("V16").ravel()
+    require("L4_ROWS", "source_tokens", source.lengths)
+    require("L4_ROWS", "cluster", source.clusters)
+    proof.passed("L4_ROWS", len(quarantined))
+    require("L4_QUARANTINE", "verdict", np.where(quarantined, source.quarantine, verdicts))
+    require("L4_QUARANTINE", "verdict", quarantined, np.char.startswith(verdicts, "quarantined"))
+    require("L4_QUARANTINE", "problem_at", source.problem_at)
+    require("L4_QUARANTINE", "scores", ~quarantined, table.scored)
+    proof.passed("L4_QUARANTINE", len(quarantined))
+    require("L4_VERDICT_IDS", "document_id", source.ids)
+    proof.passed("L4_VERDICT_IDS", len(quarantined))
 
 
 def _require_rows(
-    table: VerdictTable, proof: Proof, check: str, where: str, expected: Array, read: Array, among: Array | None = None
+    table: VerdictTable, proof: Proof, check: str, field: str, expected: Array, read: Array | None = None
 ) -> None:
-    bad = expected != read if among is None else (expected != read) & among
-    proof.require_none(
-        check,
-        where,
-        bad,
-        "row does not fit the source",
-        lambda at: {"expected": expected[at].item(), "read": read[at].item(), "position": int(table.positions[at])},
-    )
+    """Compare a column of the table, or what was read from it, with what the source gives."""
+    read = table.columns[field] if read is None else read
+    where, problem = f"{table.where}: {field}", "row does not fit the source"
+    proof.require_columns(check, where, expected, read, problem, position=table.columns["position"])
 
 
 def check_selection(
-    table: VerdictTable, source: SourceRows, policy: FilterPolicy, split: SplitPin, where: str, proof: Proof
+    table: VerdictTable, source: SourceRows, policy: FilterPolicy, split: SplitPin, proof: Proof
 ) -> Selection:
     """Return the selection re-derived: the rules in their order on every row, then the split of what is kept."""
     expected = _derive_verdicts(table, source, policy)
-    _require_rows(table, proof, "L4_SELECTION", f"{where}: verdict", expected, table.verdicts)
+    _require_rows(table, proof, "L4_SELECTION", "verdict", expected)
     proof.passed("L4_SELECTION", len(expected))
     rows = np.flatnonzero(expected == "keep")
-    return Selection(expected, rows, split_sides(source.digests[rows, :16], split))
+    return Selection(
+        verdicts=expected,
+        rows=rows,
+        positions=table.columns["position"][rows],
+        digests=source.digests[rows],
+        ids=source.ids[rows],
+        clusters=source.clusters[rows],
+        validation=split_sides(source.ids[rows], split),
+        scores={metric: table.columns[f"score_{metric}"][rows] for metric in policy.metrics},
+    )
 
 
 def _derive_verdicts(table: VerdictTable, source: SourceRows, policy: FilterPolicy) -> Array:
     keep = len(policy.rules)
+    labels = np.array([*(f"dropped:{rule.reason}" for rule in policy.rules), "keep"])
     first = np.full(len(source.reasons), keep)
     for number, rule in reversed(list(enumerate(policy.rules))):
         if rule.kind != "duplicate":
-            first[_applies(rule, table.scores, source.clusters)] = number
-    first[source.quarantined] = keep + 1
-    again = _repeats(source.digests[:, :16], first == keep) & (first <= keep)
-    duplicate = [number for number, rule in enumerate(policy.rules) if rule.kind == "duplicate"]
-    for number in duplicate[:1]:
-        first[again] = np.minimum(first[again], number)
-    labels = np.array([*(f"dropped:{rule.reason}" for rule in policy.rules), "keep", ""])
-    quarantine = np.array([f"quarantined:{reason}" for reason in REASONS])[source.reasons]
-    return np.where(source.quarantined, quarantine, labels[first])
+            first[_applies(rule, table, source.clusters)] = number
+    again = _repeats(source.ids, (first == keep) & ~source.quarantined)
+    duplicate = next((number for number, rule in enumerate(policy.rules) if rule.kind == "duplicate"), keep)
+    first[again] = np.minimum(first[again], duplicate)
+    return np.where(source.quarantined, source.quarantine, labels[first])
 
 
-def _applies(rule: Rule, scores: dict[str, Array], clusters: Array) -> Array:
+def _applies(rule: Rule, table: VerdictTable, clusters: Array) -> Array:
     if rule.kind == "clusters":
         return ~np.isin(clusters, rule.accept)
-    values = scores[str(rule.metric)]
-    low, high = (None if limit is None else micro(limit) for limit in (rule.at_least, rule.at_most))
+    values = table.columns[f"score_{rule.metric}"]
     drop = np.zeros(len(values), bool)
-    if low is not None:
-        drop |= values < low
-    if high is not None:
-        drop |= values > high
+    if rule.at_least is not None:
+        drop |= values < micro(rule.at_least)
+    if rule.at_most is not None:
+        drop |= values > micro(rule.at_most)
     return drop
 
 
 def _repeats(ids: Array, candidates: Array) -> Array:
     """Mark the rows whose id an earlier candidate has: the first candidate of an id is the one that is kept."""
-    _, group = np.unique(np.ascontiguousarray(ids).view("S16").ravel(), return_inverse=True)
+    _, group = np.unique(ids, return_inverse=True)
     rows = np.arange(len(ids))
     earliest = np.full(len(ids) + 1, len(ids))
     np.minimum.at(earliest, group[candidates], rows[candidates])
@@ -198,42 +166,58 @@ def _repeats(ids: Array, candidates: Array) -> Array:
 def split_sides(ids: Array, split: SplitPin) -> Array:
     """Return True for each id that the split rule puts into validation."""
     salt = split.salt.encode() + b"\0"
-    drawn = b"".join(hashlib.sha256(salt + row.tobytes()).digest()[:8] for row in ids)
+    drawn = b"".join(hashlib.sha256(salt + row).digest()[:8] for row in ids.tolist())
     return np.frombuffer(drawn, ">u8") < np.uint64(split.threshold)
 
 
-def check_documents(table: VerdictTable, selection: Selection, declared: DeclaredDocuments, proof: Proof) -> None:
-    """Compare the declared documents with the selection: which rows, in which order, on which side."""
-    expected, read = table.positions[selection.rows], declared.source_position
-    for extra in np.setdiff1d(read, expected)[:1]:
+def check_documents(selection: Selection, read: Array, proof: Proof) -> None:
+    """Compare the declared source positions of the documents with the selection: which rows, in which order."""
+    expected = selection.positions
+    for extra in np.setdiff1d(read, expected)[:1].tolist():
         document = int(np.flatnonzero(read == extra)[0])
-        problem = "a document that was not kept"
-        raise proof.rejected("L4_KEPT", DOCUMENTS, problem, document=document, position=int(extra))
-    for lost in np.setdiff1d(expected, read)[:1]:
-        raise proof.rejected("L4_KEPT", DOCUMENTS, "a kept row is no document", position=int(lost))
+        raise proof.rejected("L4_KEPT", DOCUMENTS, "a document that was not kept", document=document, position=extra)
+    for lost in np.setdiff1d(expected, read)[:1].tolist():
+        raise proof.rejected("L4_KEPT", DOCUMENTS, "a kept row is no document", position=lost)
     proof.require_equal("L4_KEPT", f"{DOCUMENTS}: documents", len(expected), len(read))
     proof.passed("L4_KEPT", len(expected))
     _require_documents(proof, "L4_ORDER", "source_position", expected, read)
-    proof.passed("L4_ORDER", len(expected))
 
 
-def check_split(selection: Selection, declared: DeclaredDocuments, proof: Proof) -> None:
+def check_split(selection: Selection, read: Array, proof: Proof) -> None:
     """Compare each document's declared side with the one its source text gives."""
-    _require_documents(proof, "L4_SPLIT", "split validation", selection.validation, declared.validation)
-    proof.passed("L4_SPLIT", len(selection.rows))
+    _require_documents(proof, "L4_SPLIT", "split validation", selection.validation, read)
 
 
 def _require_documents(proof: Proof, check: str, field: str, expected: Array, read: Array) -> None:
-    proof.require_none(
-        check,
-        f"{DOCUMENTS}: {field}",
-        expected != read,
-        "document differs from the source",
-        lambda at: {"expected": expected[at].item(), "read": read[at].item(), "document": at, "position": at},
-    )
+    where, problem, rows = f"{DOCUMENTS}: {field}", "document differs from the source", range(len(read))
+    proof.require_columns(check, where, expected, read, problem, document=rows, position=rows)
+    proof.passed(check, len(expected))
 
 
-def verdicts_digest(table: VerdictTable, selection: Selection) -> str:
-    """Return the digest of the verdicts as re-derived; the receipt must hold it."""
+def check_counts(region: RegionFiles, table: VerdictTable, selection: Selection, proof: Proof) -> None:
+    """Recount everything the receipt counts, compare its verdict digest, and check that rows are conserved."""
+    tally: dict[str, dict[str, int]] = {"keep": {}, "dropped": {}, "quarantined": {}}
+    for verdict, count in zip(*np.unique(selection.verdicts, return_counts=True), strict=True):
+        kind, _, reason = verdict.item().partition(":")
+        tally[kind][reason] = count.item()
+    rows, documents, validation = len(selection.verdicts), len(selection.rows), int(selection.validation.sum())
+    expected = {
+        "rows_read": rows,
+        "documents": documents,
+        "tokens": len(region.ids),
+        "raw_bytes": int(region.raw_bytes.sum()),
+        "train_documents": documents - validation,
+        "validation_documents": validation,
+        "dropped": tally["dropped"],
+        "quarantined": tally["quarantined"],
+    }
+    proof.require_fields("L4_COUNTS", f"{RECEIPT}: counts", expected, region.receipt.counts)
+    proof.passed("L4_COUNTS", rows)
+    digest = _verdicts_digest(table, selection)
+    proof.require_equal("L4_VERDICTS_DIGEST", f"{RECEIPT}: verdicts_digest", digest, region.receipt.verdicts_digest)
+    proof.passed("L4_VERDICTS_DIGEST", rows)
+
+
+def _verdicts_digest(table: VerdictTable, selection: Selection) -> str:
     lines = "".join(f"{verdict}\n" for verdict in selection.verdicts.tolist()).encode("ascii")
-    return sha256(table.positions.astype("<i8").tobytes() + lines + table.ids.tobytes())
+    return sha256(table.columns["position"].astype("<i8").tobytes(), lines, table.columns["document_id"].tobytes())

@@ -8,6 +8,7 @@ a token, most of it the decode and the hash. Quarantine reasons, first that appl
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,15 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from casebits_dagster.admission.checks import Array, Proof
+from casebits_dagster.admission.checks import Array, Proof, owner, whole_ids
 from casebits_dagster.admission.scores import measure
-from casebits_dagster.admission.tables import GPT2_SEPARATOR, ByteTable, gpt2_table
+from casebits_dagster.admission.tables import GPT2_SEPARATOR, decode, gpt2_table
+from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import RecordError
 from casebits_dagster.records.layout import RECEIPT
-from casebits_dagster.records.pins import Generation, RegionSpec, gpt2_file
+from casebits_dagster.records.pins import RegionSpec
 from casebits_dagster.records.region import Receipt
 from casebits_dagster.stores.base import RangedFile, Store
-from casebits_dagster.stores.local import LocalStore
 
 REASONS = ("", "null_row", "count_mismatch", "id_out_of_range", "inner_separator", "truncated_utf8", "not_utf8")
 NULL_ROW, COUNT_MISMATCH, ID_OUT_OF_RANGE, INNER_SEPARATOR, TRUNCATED_UTF8, NOT_UTF8 = range(1, 7)
@@ -40,21 +41,30 @@ class SourceRows:
     `problem_at` "<i8" (-1: none), `digests` "u1" (rows, 32): the text's SHA-256, zeros when quarantined; `scores` by
     row, where they were asked for."""
 
+    scores: dict[int, dict[str, int]]
     lengths: Array
     clusters: Array
     reasons: Array
     problem_at: Array
     digests: Array
-    scores: dict[int, dict[str, int]]
 
     @property
     def quarantined(self) -> Array:
         return np.asarray(self.reasons != 0)
 
+    @property
+    def ids(self) -> Array:
+        return whole_ids(self.digests[:, :16])
+
+    @property
+    def quarantine(self) -> Array:
+        """The verdict that each row must have if it is quarantined."""
+        return np.array([f"quarantined:{reason}" for reason in REASONS])[self.reasons]
+
     def digest(self) -> str:
         """Return the SHA-256 over all columns, one after the other."""
         columns = (self.lengths, self.clusters, self.reasons, self.problem_at, self.digests)
-        return hashlib.sha256(b"".join(column.tobytes() for column in columns)).hexdigest()
+        return sha256(*(column.tobytes() for column in columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +73,6 @@ class SourceRange:
 
     store: Store
     spec: RegionSpec
-
-    @classmethod
-    def of(cls, generation: Generation, index: int) -> SourceRange:
-        return cls(LocalStore(generation.source_folder), generation.plan[index])
 
     def check_bytes(self, receipt: Receipt, proof: Proof) -> str:
         """Return the SHA-256 of the bytes that the range covers, after comparing it with the receipt's."""
@@ -86,21 +92,30 @@ class SourceRange:
 
     def rows(self, scored: set[int], metrics: tuple[str, ...]) -> SourceRows:
         """Return all rows, with the scores of those in `scored` (numbers counted from the start of the range)."""
-        blocks: list[SourceRows] = []
-        first, table = 0, gpt2_table(gpt2_file("encoder.json"))
+        blocks: list[tuple[Array, ...]] = []
+        scores: dict[int, dict[str, int]] = {}
+        row = 0
         for batch in read_batches(self.store, self.spec):
-            block = _parse(batch, table)
-            wanted = [row for row in range(batch.num_rows) if first + row in scored]
-            blocks.append(_judge(block, wanted, metrics, first))
-            first += batch.num_rows
-        return _joined(blocks)
+            lengths, clusters, reasons, problem_at, texts = _parse(batch)
+            hashed = []
+            for at, text in enumerate(texts):
+                if not reasons[at]:
+                    reasons[at], problem_at[at] = _judge(text)
+                sound = not reasons[at]
+                hashed.append(hashlib.sha256(text).digest() if sound else bytes(32))
+                if sound and row in scored:
+                    scores[row] = measure(text.tobytes(), metrics)
+                row += 1
+            digests = np.frombuffer(b"".join(hashed), "u1").reshape(-1, 32)
+            blocks.append((lengths, clusters, reasons, problem_at, digests))
+        return SourceRows(scores, *map(np.concatenate, zip(*blocks, strict=True)))
 
     def text(self, row: int) -> bytes:
         """Return the text of one row (read again: only a refusal asks for it)."""
         for batch in read_batches(self.store, self.spec):
             if row < batch.num_rows:
-                block = _parse(batch.slice(row, 1), gpt2_table(gpt2_file("encoder.json")))
-                return bytes(block.text)
+                *_, texts = _parse(batch)
+                return texts[row].tobytes()
             row -= batch.num_rows
         raise IndexError(row)
 
@@ -108,15 +123,13 @@ class SourceRange:
 def range_sha256(store: Store, spec: RegionSpec, metadata: Any) -> str:
     """Return the SHA-256 of the file's bytes from the first to the last column chunk of the row groups that hold the
     range."""
-    begin, end = [], []
-    for _, group in _groups(metadata, spec):
-        chunks = [metadata.row_group(group).column(number) for number in range(metadata.num_columns)]
-        starts = [_chunk_start(chunk) for chunk in chunks]
-        begin.append(min(starts))
-        end.append(max(start + chunk.total_compressed_size for start, chunk in zip(starts, chunks, strict=True)))
+    groups = [metadata.row_group(group) for _, group in _groups(metadata, spec)]
+    chunks = [group.column(number) for group in groups for number in range(metadata.num_columns)]
+    starts = [_chunk_start(chunk) for chunk in chunks]
+    end = max(start + chunk.total_compressed_size for start, chunk in zip(starts, chunks, strict=True))
     digest = hashlib.sha256()
-    for at in range(min(begin), max(end), _CHUNK):
-        digest.update(store.read_range(spec.path, at, min(at + _CHUNK, max(end))))
+    for at in range(min(starts), end, _CHUNK):
+        digest.update(store.read_range(spec.path, at, min(at + _CHUNK, end)))
     return digest.hexdigest()
 
 
@@ -155,89 +168,43 @@ def read_batches(store: Store, spec: RegionSpec) -> Iterator[pa.RecordBatch]:
                 break
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """Rows as parsed: `cuts` are where each row starts in `text` (separators have no bytes)."""
-
-    lengths: Array
-    clusters: Array
-    reasons: Array
-    problem_at: Array
-    text: Array
-    cuts: Array
-
-
-def _parse(batch: pa.RecordBatch, table: ByteTable) -> _Block:
+def _parse(batch: pa.RecordBatch) -> tuple[Array, Array, Array, Array, list[memoryview]]:
+    """Return the rows' lengths, clusters, reasons and places of problems, before texts are judged, and their texts."""
     tokens, counts, clusters = (batch.column(name) for name in _COLUMNS)
-    lengths = _integers(pc.list_value_length(tokens), 0, "<i8")
+    lengths = integers(pc.list_value_length(tokens), 0)
     ids = tokens.flatten()
-    ids = _integers(ids, -1, "<i8") if ids.null_count else ids.to_numpy()
+    ids = integers(ids, -1) if ids.null_count else ids.to_numpy()
     cuts = np.concatenate([np.zeros(1, "<i8"), np.cumsum(lengths)])
-    reasons, problem_at = np.zeros(len(lengths), "u1"), np.full(len(lengths), -1, "<i8")
-
-    def mark(reason: int, rows: Array, places: Array) -> None:
-        rows, firsts = np.unique(rows, return_index=True)
-        new = reasons[rows] == 0
-        reasons[rows[new]], problem_at[rows[new]] = reason, places[firsts[new]]
-
-    null = np.flatnonzero(_flags(pc.or_(pc.is_null(tokens), pc.is_null(counts))))
-    mark(NULL_ROW, null, np.full(len(null), -1))
-    odd = np.flatnonzero(_integers(counts, -1, "<i8") != lengths)
-    mark(COUNT_MISMATCH, odd, lengths[odd])
     foreign = (ids < 0) | (ids > GPT2_SEPARATOR)
-    places = np.flatnonzero(foreign)
-    rows = _rows_of(places, cuts)
-    mark(ID_OUT_OF_RANGE, rows, places - cuts[rows])
-    places = np.flatnonzero(ids == GPT2_SEPARATOR)
-    places = places[places + 1 != cuts[_rows_of(places, cuts) + 1]]
-    rows = _rows_of(places, cuts)
-    mark(INNER_SEPARATOR, rows, places - cuts[rows])
-    text, starts = table.decode(np.where(foreign, GPT2_SEPARATOR, ids) if foreign.any() else ids)
-    return _Block(lengths, _integers(clusters, -1, "<i4"), reasons, problem_at, text, starts[cuts])
+    separators = np.flatnonzero(ids == GPT2_SEPARATOR)
+    inner = separators[separators + 1 != cuts[owner(cuts, separators) + 1]]
+    foreign_at, inner_at = _first_places(np.flatnonzero(foreign), cuts), _first_places(inner, cuts)
+    null = pc.or_(pc.is_null(tokens), pc.is_null(counts)).to_numpy(zero_copy_only=False)
+    problems = [null, integers(counts, -1) != lengths, foreign_at >= 0, inner_at >= 0]
+    reasons = np.select(problems, [NULL_ROW, COUNT_MISMATCH, ID_OUT_OF_RANGE, INNER_SEPARATOR], 0).astype("u1")
+    problem_at = np.select(problems, [np.full(len(null), -1), lengths, foreign_at, inner_at], -1)
+    text, starts = decode(gpt2_table(), np.where(foreign, GPT2_SEPARATOR, ids) if foreign.any() else ids)
+    texts = [text.data[begin:end] for begin, end in itertools.pairwise(starts[cuts].tolist())]
+    return lengths, integers(clusters, -1, pa.int32()), reasons, problem_at, texts
 
 
-def _rows_of(places: Array, cuts: Array) -> Array:
-    """Return the row that holds each token place."""
-    return np.searchsorted(cuts, places, side="right") - 1
+def _first_places(tokens: Array, cuts: Array) -> Array:
+    """Return where in its row the first of these tokens stands; -1 for a row without one."""
+    rows, firsts = np.unique(owner(cuts, tokens), return_index=True)
+    places = np.full(len(cuts) - 1, -1)
+    places[rows] = tokens[firsts] - cuts[rows]
+    return places
 
 
-def _integers(column: Any, null: int, dtype: str) -> Array:
-    filled = pc.fill_null(pc.cast(column, pa.int64()), null)
-    if dtype == "<i4":
-        filled = pc.cast(filled, pa.int32())
+def integers(column: Any, null: int, kind: Any = None) -> Array:
+    """Return an Arrow column of integers as "<i8", or as the Arrow type `kind`, with `null` for nulls."""
+    filled = pc.cast(pc.fill_null(pc.cast(column, pa.int64()), null), kind or pa.int64())
     return np.asarray(filled.to_numpy(zero_copy_only=False))
 
 
-def _flags(column: Any) -> Array:
-    return np.asarray(column.to_numpy(zero_copy_only=False))
-
-
-def _judge(block: _Block, wanted: list[int], metrics: tuple[str, ...], first: int) -> SourceRows:
-    digests: list[bytes] = []
-    reasons, problem_at = block.reasons.copy(), block.problem_at.copy()
-    view, edges = block.text.data, block.cuts.tolist()
-    for row, quarantined in enumerate((block.reasons != 0).tolist()):
-        text = view[edges[row] : edges[row + 1]]
-        if not quarantined:
-            try:
-                str(text, "utf-8")
-            except UnicodeDecodeError as error:
-                cut = error.reason == "unexpected end of data"
-                reasons[row], problem_at[row] = (TRUNCATED_UTF8 if cut else NOT_UTF8), error.start
-        digests.append(bytes(32) if reasons[row] else hashlib.sha256(text).digest())
-    scores = {
-        first + row: measure(view[edges[row] : edges[row + 1]].tobytes(), metrics) for row in wanted if not reasons[row]
-    }
-    stacked = np.frombuffer(b"".join(digests), "u1").reshape(-1, 32)
-    return SourceRows(block.lengths, block.clusters, reasons, problem_at, stacked, scores)
-
-
-def _joined(blocks: list[SourceRows]) -> SourceRows:
-    return SourceRows(
-        np.concatenate([block.lengths for block in blocks]),
-        np.concatenate([block.clusters for block in blocks]),
-        np.concatenate([block.reasons for block in blocks]),
-        np.concatenate([block.problem_at for block in blocks]),
-        np.concatenate([block.digests for block in blocks]),
-        {row: scores for block in blocks for row, scores in block.scores.items()},
-    )
+def _judge(text: memoryview) -> tuple[int, int]:
+    try:
+        str(text, "utf-8")
+    except UnicodeDecodeError as error:
+        return TRUNCATED_UTF8 if error.reason == "unexpected end of data" else NOT_UTF8, error.start
+    return 0, -1

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import functools
 import json
+import operator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from casebits_dagster.admission.checks import Array
+from casebits_dagster.records.pins import gpt2_file
 
 GPT2_SEPARATOR = 50256
 LONGEST = 16
@@ -22,30 +23,11 @@ CAPITALS = frozenset(range(0x41, 0x5B))
 
 
 @dataclass(frozen=True, slots=True)
-class ByteTable:
-    """The bytes of every id; a structural id (separator, end of document) has none."""
-
-    tokens: tuple[bytes, ...]
-    column: pa.LargeBinaryArray
-
-    @classmethod
-    def of(cls, tokens: list[bytes]) -> ByteTable:
-        return cls(tuple(tokens), pa.array(tokens, pa.large_binary()))
-
-    def decode(self, ids: Array) -> tuple[Array, Array]:
-        """Return the text of `ids` as "u1", and where each token starts in it: "<i8", one more than ids."""
-        if not len(ids):
-            return np.empty(0, "u1"), np.zeros(1, "<i8")
-        _, starts, text = self.column.take(pa.array(ids)).buffers()
-        return np.frombuffer(text, "u1"), np.frombuffer(starts, "<i8")[: len(ids) + 1]
-
-
-@dataclass(frozen=True, slots=True)
 class CaseTable:
     """What a mask may say about each id: `letters` "<u2" (bit b: byte b is a-z) and `inside` "<u2" (bit b: there is a
-    byte b); `capital` marks the ids that are a capital byte."""
+    byte b); `capital` marks the ids that are a capital byte, `lower` holds the bytes of all."""
 
-    lower: ByteTable
+    lower: pa.LargeBinaryArray
     letters: Array
     inside: Array
     capital: Array
@@ -55,18 +37,38 @@ class CaseTable:
         letters = [sum(1 << bit for bit, byte in enumerate(token) if 0x61 <= byte <= 0x7A) for token in tokens]
         inside = [(1 << len(token)) - 1 for token in tokens]
         capital = [not CAPITALS.isdisjoint(token) for token in tokens]
-        return cls(ByteTable.of(tokens), np.array(letters, "<u2"), np.array(inside, "<u2"), np.array(capital))
+        lower = pa.array(tokens, pa.large_binary())
+        return cls(lower, np.array(letters, "<u2"), np.array(inside, "<u2"), np.array(capital))
+
+    def decode(self, ids: Array, cases: Array) -> tuple[Array, Array]:
+        """Return the text of ids and masks, and where each token starts in it. Masks must stand on letters only."""
+        shared, starts = decode(self.lower, ids)
+        text = shared.copy()
+        marked = np.flatnonzero(cases != 0)
+        bits = np.flatnonzero(np.unpackbits(cases[marked].view("u1"), bitorder="little").view(bool))
+        text[starts[marked[bits >> 4]] + (bits & 15)] -= 0x20
+        return text, starts
+
+
+def decode(table: pa.LargeBinaryArray, ids: Array) -> tuple[Array, Array]:
+    """Return the text of `ids` as "u1", and where each token starts in it: "<i8", one more than ids."""
+    if not len(ids):
+        return np.empty(0, "u1"), np.zeros(1, "<i8")
+    _, starts, text = table.take(pa.array(ids)).buffers()
+    return np.frombuffer(text, "u1"), np.frombuffer(starts, "<i8")[: len(ids) + 1]
 
 
 @functools.cache
-def gpt2_table(encoder: Path) -> ByteTable:
-    """Return the table of GPT-2's `encoder.json`, whose hash the caller has checked."""
-    spelled: dict[str, int] = json.loads(encoder.read_bytes())
-    tokens = [b""] * len(spelled)
-    for text, token_id in spelled.items():
-        if token_id != GPT2_SEPARATOR:
-            tokens[token_id] = spelled_bytes(text)
-    return ByteTable.of(tokens)
+def gpt2_table() -> pa.LargeBinaryArray:
+    """Return the bytes of every GPT-2 id; the separator has none."""
+    spelled = json.loads(gpt2_file("encoder.json").read_bytes())
+    return pa.array(spelled_tokens(spelled, GPT2_SEPARATOR), pa.large_binary())
+
+
+def spelled_tokens(vocabulary: dict[str, int], structural: int) -> list[bytes]:
+    """Return the bytes of the tokens in the order of their ids; the structural one has none."""
+    spelled = sorted(vocabulary.items(), key=operator.itemgetter(1))
+    return [b"" if number == structural else spelled_bytes(text) for text, number in spelled]
 
 
 def spelled_bytes(text: str) -> bytes:
