@@ -7,12 +7,12 @@ from dagster import AssetExecutionContext
 
 from casebits_dagster.admission import admit_region
 from casebits_dagster.orchestration import describe_region as describe
-from casebits_dagster.orchestration.checks import admission_specs, admitted_layers, refusal, rejected_layers
+from casebits_dagster.orchestration.checks import LAYERS, admitted_layers, refusal, rejected_layers
 from casebits_dagster.orchestration.metadata import made_from
 from casebits_dagster.orchestration.partitions import asset_key
 from casebits_dagster.orchestration.resources import Corpus
 from casebits_dagster.orchestration.runs import recorded
-from casebits_dagster.orchestration.stages import ADMITTED, ENCODED, Materialized, region_stage
+from casebits_dagster.orchestration.stages import ADMITTED, ENCODED, Materialized, generation_stage
 from casebits_dagster.records.errors import Rejected
 from casebits_dagster.records.pins import Generation
 
@@ -22,14 +22,15 @@ VERSION = 1
 def admission_proof(generation: Generation) -> dg.AssetsDefinition:
     """Return the asset for a pinned generation, with one blocking check a layer of the proof."""
 
-    @region_stage(
+    @generation_stage(
         generation,
         ADMITTED,
         VERSION,
         kinds={"python", "proof"},
-        pins={"plan": generation.plan_sha256, **generation.pins.to_dict()},
+        pins=generation.pins.to_dict(),
         after=[ENCODED],
-        checks=admission_specs(generation),
+        checks=LAYERS,
+        by_region=True,
     )
     def asset(context: AssetExecutionContext, corpus: Corpus) -> Iterator[dg.AssetCheckResult | Materialized]:
         """**The proof of the region**, by code that shares nothing with the producer's.
@@ -39,14 +40,13 @@ def admission_proof(generation: Generation) -> dg.AssetsDefinition:
         not exist for anyone downstream. A refusal names check, file, document and position, and admits nothing.
         """
         try:
-            with recorded(context, corpus.home, generation, VERSION) as region:
+            with recorded(context, corpus.home, VERSION) as region:
                 done = admit_region(generation, region, corpus.home, run_id=context.run.run_id)
         except Rejected as rejected:
             yield from rejected_layers(rejected)
             raise dg.Failure(str(rejected), metadata=refusal(rejected), allow_retries=False) from rejected
         yield from admitted_layers(done.admission)
-        encoded = asset_key(generation.name, ENCODED)
-        upstream = made_from(context, encoded, done.admission.receipt_sha256, context.partition_key)
+        upstream = made_from(context, asset_key(generation.name, ENCODED), done.admission.receipt_sha256)
         metadata = describe.admitted(done, corpus.home, upstream)
         yield dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(done.admission_sha256))
 

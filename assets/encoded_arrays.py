@@ -8,7 +8,7 @@ from casebits_dagster.orchestration.metadata import made_from
 from casebits_dagster.orchestration.partitions import asset_key
 from casebits_dagster.orchestration.resources import Corpus
 from casebits_dagster.orchestration.runs import recorded
-from casebits_dagster.orchestration.stages import ENCODED, FILTERED, Materialized, region_stage
+from casebits_dagster.orchestration.stages import ENCODED, FILTERED, Materialized, generation_stage
 from casebits_dagster.records.pins import Generation
 from casebits_dagster.regions.encode import encode_region
 
@@ -18,13 +18,14 @@ VERSION = 1
 def encoded_arrays(generation: Generation) -> dg.AssetsDefinition:
     """Return the asset for a pinned generation."""
 
-    @region_stage(
+    @generation_stage(
         generation,
         ENCODED,
         VERSION,
         kinds={"python", "numpy"},
-        pins={"plan": generation.plan_sha256, **generation.pins.to_dict()},
+        pins=generation.pins.to_dict(),
         after=[FILTERED],
+        by_region=True,
     )
     def asset(context: AssetExecutionContext, corpus: Corpus) -> Materialized:
         """**The region as a trainer reads it**: lower-case token ids, a case mask a token, cuts between documents.
@@ -33,12 +34,10 @@ def encoded_arrays(generation: Generation) -> dg.AssetsDefinition:
         arrays, document lines and receipt together by one folder rename. The receipt is a *claim*, sealed by its
         content id; it proves nothing until the region is admitted.
         """
-        with recorded(context, corpus.home, generation, VERSION) as region:
+        with recorded(context, corpus.home, VERSION) as region:
             done = encode_region(generation, region, corpus.home)
-        filtered = asset_key(generation.name, FILTERED)
-        upstream = made_from(context, filtered, done.receipt.verdicts_digest, context.partition_key)
-        return dg.MaterializeResult(
-            metadata=describe.encoded(done, upstream), data_version=dg.DataVersion(done.receipt_sha256)
-        )
+        upstream = made_from(context, asset_key(generation.name, FILTERED), done.receipt.verdicts_digest)
+        metadata = describe.encoded(done, upstream)
+        return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(done.receipt_sha256))
 
     return asset

@@ -8,7 +8,7 @@ from casebits_dagster.filters.region import filter_region
 from casebits_dagster.orchestration import describe_region as describe
 from casebits_dagster.orchestration.resources import Corpus
 from casebits_dagster.orchestration.runs import recorded
-from casebits_dagster.orchestration.stages import FILTERED, Materialized, region_stage
+from casebits_dagster.orchestration.stages import FILTERED, Materialized, generation_stage
 from casebits_dagster.records.pins import Generation
 
 VERSION = 1
@@ -17,13 +17,14 @@ VERSION = 1
 def filtered_documents(generation: Generation) -> dg.AssetsDefinition:
     """Return the asset for a pinned generation."""
 
-    @region_stage(
+    @generation_stage(
         generation,
         FILTERED,
         VERSION,
         kinds={"python", "parquet"},
-        pins={"plan": generation.plan_sha256, "filter": generation.pins.filter.to_dict()},
+        pins={"filter": generation.pins.filter.to_dict()},
         metadata=describe.verdict_columns(generation),
+        by_region=True,
     )
     def asset(context: AssetExecutionContext, corpus: Corpus) -> Materialized:
         """**One verdict for every row of the region**: kept, dropped for one reason, or quarantined as malformed.
@@ -32,10 +33,9 @@ def filtered_documents(generation: Generation) -> dg.AssetsDefinition:
         metric of the filter policy, and applies the policy's rules in order. Nothing is lost: rows read = kept +
         dropped + quarantined, and the verdict table answers "why not?" for each row.
         """
-        with recorded(context, corpus.home, generation, VERSION) as region:
+        with recorded(context, corpus.home, VERSION) as region:
             done = filter_region(generation, region, corpus.home)
-        return dg.MaterializeResult(
-            metadata=describe.filtered(generation, done), data_version=dg.DataVersion(done.verdicts_digest)
-        )
+        metadata = describe.filtered(generation, done)
+        return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(done.verdicts_digest))
 
     return asset

@@ -4,8 +4,7 @@ import dagster as dg
 from dagster import AssetExecutionContext
 
 from casebits_dagster.orchestration import describe_whole as describe
-from casebits_dagster.orchestration.checks import FRONTIER_CHECKS, frontier_results, specs
-from casebits_dagster.orchestration.partitions import asset_key
+from casebits_dagster.orchestration.checks import FRONTIER_CHECKS, frontier_results
 from casebits_dagster.orchestration.resources import Corpus
 from casebits_dagster.orchestration.runs import utc_now
 from casebits_dagster.orchestration.stages import ADMITTED, FRONTIER, Materialized, generation_stage
@@ -23,9 +22,9 @@ def frontier_manifest(generation: Generation) -> dg.AssetsDefinition:
         FRONTIER,
         VERSION,
         kinds={"python", "json"},
-        pins={"plan": generation.plan_sha256, **generation.pins.to_dict()},
+        pins=generation.pins.to_dict(),
         after=[ADMITTED],
-        checks=specs(asset_key(generation.name, FRONTIER), FRONTIER_CHECKS),
+        checks=FRONTIER_CHECKS,
     )
     def asset(context: AssetExecutionContext, corpus: Corpus) -> Materialized:
         """**What a consumer may read**: regions 0, 1, 2 ... as far as every one of them is admitted.

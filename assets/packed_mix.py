@@ -7,10 +7,10 @@ from dagster import AssetExecutionContext
 
 from casebits_dagster.mixing.build import build_mix
 from casebits_dagster.orchestration import describe_whole as describe
-from casebits_dagster.orchestration.checks import MIX_CHECKS, mix_results, specs
+from casebits_dagster.orchestration.checks import MIX_CHECKS, mix_results
 from casebits_dagster.orchestration.partitions import MIXES, asset_key
 from casebits_dagster.orchestration.resources import Corpus
-from casebits_dagster.orchestration.stages import FRONTIER, Materialized, mix_stage
+from casebits_dagster.orchestration.stages import FRONTIER, Materialized, stage
 from casebits_dagster.publication.mix_sources import mix_sources
 from casebits_dagster.records.recipe import Recipe, earlier_mixes, generations_of
 
@@ -22,13 +22,13 @@ def packed_mix(recipe: Recipe, recipes: Sequence[Recipe]) -> dg.AssetsDefinition
     generations = generations_of(recipe, recipes)
     frontiers = [asset_key(generation, FRONTIER) for generation in generations]
 
-    @mix_stage(
-        recipe.mix,
+    @stage(
+        asset_key(MIXES, recipe.mix),
         VERSION,
         kinds={"python", "numpy"},
         pins={"recipe": recipe.to_dict()},
         after=frontiers + [asset_key(MIXES, earlier) for earlier in earlier_mixes(recipe)],
-        checks=specs(asset_key(MIXES, recipe.mix), MIX_CHECKS),
+        checks=MIX_CHECKS,
         metadata={"recipe": recipe.description},
     )
     def asset(context: AssetExecutionContext, corpus: Corpus) -> Materialized:

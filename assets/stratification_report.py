@@ -20,7 +20,7 @@ def stratification_report(generation: Generation) -> dg.AssetsDefinition:
         STRATIFICATION,
         VERSION,
         kinds={"python", "json"},
-        pins={"plan": generation.plan_sha256},
+        pins={},
         after=[FRONTIER],
     )
     def asset(context: AssetExecutionContext, corpus: Corpus) -> Materialized:

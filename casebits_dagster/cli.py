@@ -6,10 +6,10 @@ Every command works on the files below the home; only `demo` needs Dagster, and 
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
 import shutil
 import sys
-import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from casebits_dagster.lineage.summary import generation_lines, summarise
 from casebits_dagster.records.digests import sha256_file
 from casebits_dagster.records.errors import Absent, CasebitsError, RecordError, Refused
 from casebits_dagster.records.layout import ADMISSION, RECEIPT, Home, home_from_environment, region_id
-from casebits_dagster.records.pins import Generation, default_pins_folder, generation_names, load_generation
+from casebits_dagster.records.pins import default_pins_folder, generation_names, load_generation
 from casebits_dagster.records.region import Admission, Receipt
 
 OK, REFUSED, BAD_INPUT, ABSENT = 0, 1, 2, 3
@@ -70,83 +70,42 @@ def _status_of(error: CasebitsError) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="casebits",
-        description="Proven, packed pre-training corpora from pinned text sources.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    raw, about = argparse.RawDescriptionHelpFormatter, "Proven, packed pre-training corpora from pinned text sources."
+    parser = argparse.ArgumentParser(prog="casebits", description=about, epilog=_EPILOG, formatter_class=raw)
     parser.add_argument("--home", type=Path, metavar="DIR", help="where everything is kept (default: $CASEBITS_HOME)")
     parser.add_argument("--pins", type=Path, metavar="DIR", help="the pins (default: assets/pins of the checkout)")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
 
-    def add(
-        name: str, command: Callable[[argparse.Namespace], int], summary: str, more: str
-    ) -> argparse.ArgumentParser:
-        text = textwrap.dedent(more).strip()
-        described = commands.add_parser(
-            name, help=summary, description=f"{summary}\n\n{text}", formatter_class=argparse.RawDescriptionHelpFormatter
-        )
-        described.set_defaults(command=command)
-        return described
+    def add(name: str, command: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+        """Add a command. Its docstring is its help; the first line of it stands in the list of commands."""
+        text = inspect.cleandoc(command.__doc__ or "")
+        added = commands.add_parser(name, help=text.partition("\n")[0], description=text, formatter_class=raw)
+        added.set_defaults(command=command)
+        return added
 
-    add("demo", _demo, "build the sample corpus and its mixes through Dagster, then say what came out", _DEMO)
-    add("status", _status, "say what there is of every generation and mix", _STATUS)
-    plan = add("plan", _plan, "print the regions of a generation and how far each one is", _PLAN)
+    add("demo", _demo)
+    add("status", _status)
+    plan = add("plan", _plan)
     plan.add_argument("generation", metavar="GENERATION")
-    verify = add("verify", _verify, "verify a region, a frontier or a mix from its bytes", _VERIFY)
+    verify = add("verify", _verify)
     verify.add_argument("kind", choices=("region", "frontier", "mix"))
     verify.add_argument("path", metavar="PATH")
     verify.add_argument("--full", action="store_true", help="examine everything where the default is a seeded sample")
-    read = add("read", _read, "write the text of one document to standard output", _READ)
+    read = add("read", _read)
     read.add_argument("region", metavar="REGION")
     read.add_argument("--document", type=int, required=True, metavar="I", help="its index in the region, from 0")
-    audit = add("audit", _audit, "follow one window of a mix back to its source rows", _AUDIT)
+    audit = add("audit", _audit)
     audit.add_argument("--mix", required=True, metavar="NAME")
     audit.add_argument("--window", type=int, required=True, metavar="K", help="number of the window, from 0")
     audit.add_argument("--format", choices=("text", "json", "markdown"), default="text")
     audit.add_argument(
         "--recompute", choices=("slices", "all"), default="slices", help="all: hash every file on the way, too"
     )
-    train = add("train-codec", _train_codec, "train a lower-case vocabulary and its mask model, as a new pin", _TRAIN)
+    train = add("train-codec", _train_codec)
     train.add_argument("generation", metavar="GENERATION", help="its pinned source is what is trained on")
     train.add_argument("codec", metavar="NAME", help="name of the new folder in the pins' codecs/")
     train.add_argument("--size", type=int, required=True, metavar="N", help="entries of the vocabulary")
     return parser
-
-
-_DEMO = """
-    Materialises every asset of generation `sample` and of its mixes in this process: filter, encode and admit each
-    region, advance the frontier, stratify, build the mixes. Takes less than two minutes. Run it again and it says
-    whether any byte changed. `make ui` then shows the same instance.
-"""
-_STATUS = """
-    Reads records only: nothing is hashed or proven. Use `casebits verify` for that.
-"""
-_PLAN = """
-    A region is a half-open range of one source file. `state` is the furthest stage that left its record: planned,
-    filtered, encoded (a producer's claim), admitted (proven), refused (see its rejection).
-"""
-_VERIFY = """
-    region    PATH is a folder, or GENERATION/REGION below the home. An independent verifier decodes every document,
-              reads the source again, and compares; what it proves must be what admission.json says.
-    frontier  PATH is a folder, or the name of a generation below the home. LATEST, the manifest, its chain, and every
-              file of every region that it names are hashed and cross-checked.
-    mix       PATH is a folder, or the name of a mix below the home. Every token is compared with its source slice.
-"""
-_READ = """
-    REGION is a folder, or GENERATION/REGION below the home (sample/00003). The region's files are hashed first: text
-    comes out of admitted regions only, byte for byte as it was in the source.
-"""
-_AUDIT = """
-    The chain: window, segments, documents, region, receipt, admission, manifest (with an inclusion proof), source
-    file and row. Each document is decoded and hashed now. The report says for every hash whether it was recomputed,
-    and names what was not checked. Exit status 1 when any link is unproven.
-"""
-_TRAIN = """
-    Trains on every readable row of the generation's source and writes codec.toml, vocabulary.json and mixture.npz into
-    a new folder of the pins. A codec is never overwritten. The same source and size give the same bytes on one machine.
-"""
 
 
 _NEXT = """
@@ -177,11 +136,13 @@ def _pins(options: argparse.Namespace) -> Path:
     return options.pins.absolute() if options.pins else default_pins_folder()
 
 
-def _generation(options: argparse.Namespace, name: str) -> Generation:
-    return load_generation(_pins(options), name)
-
-
 def _demo(options: argparse.Namespace) -> int:
+    """build the sample corpus and its mixes through Dagster, then say what came out
+
+    Materialises every asset of generation `sample` and of its mixes in this process: filter, encode and admit each
+    region, advance the frontier, stratify, build the mixes. Takes less than two minutes. Run it again and it says
+    whether any byte changed. `make ui` then shows the same instance.
+    """
     from casebits_dagster.definitions import build
     from casebits_dagster.orchestration.demo import run_demo
 
@@ -200,17 +161,27 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
+    """say what there is of every generation and mix
+
+    Reads records only: nothing is hashed or proven. Use `casebits verify` for that.
+    """
     home = _home(options)
     print(f"home {home.root}")
-    for name in generation_names(_pins(options)):
-        print("\n".join(generation_lines(summarise(_generation(options, name), home))))
+    pins = _pins(options)
+    for name in generation_names(pins):
+        print("\n".join(generation_lines(summarise(load_generation(pins, name), home))))
     for report in mix_reports(home).values():
         print("\n".join(mix_lines(report)))
     return OK
 
 
 def _plan(options: argparse.Namespace) -> int:
-    generation = _generation(options, options.generation)
+    """print the regions of a generation and how far each one is
+
+    A region is a half-open range of one source file. `state` is the furthest stage that left its record: planned,
+    filtered, encoded (a producer's claim), admitted (proven), refused (see its rejection).
+    """
+    generation = load_generation(_pins(options), options.generation)
     folder = _home(options).generation(generation.name)
     print(f"generation {generation.name}: {len(generation.plan)} regions, plan sha256 {generation.plan_sha256}")
     print(f"{'region':<8}{'state':<10}{'begin':>12}{'end':>12}  unit  file")
@@ -229,6 +200,14 @@ def _plan(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
+    """verify a region, a frontier or a mix from its bytes
+
+    region    PATH is a folder, or GENERATION/REGION below the home. An independent verifier decodes every document,
+              reads the source again, and compares; what it proves must be what admission.json says.
+    frontier  PATH is a folder, or the name of a generation below the home. LATEST, the manifest, its chain, and every
+              file of every region that it names are hashed and cross-checked.
+    mix       PATH is a folder, or the name of a mix below the home. Every token is compared with its source slice.
+    """
     return {"region": _verify_region, "frontier": _verify_frontier, "mix": _verify_mix}[options.kind](options)
 
 
@@ -237,7 +216,7 @@ def _verify_region(options: argparse.Namespace) -> int:
 
     folder = _region_folder(options, options.path)
     receipt = Receipt.parse((folder / RECEIPT).read_bytes(), str(folder / RECEIPT))
-    proven = verify_region(folder, _generation(options, receipt.generation), full=options.full)
+    proven = verify_region(folder, load_generation(_pins(options), receipt.generation), full=options.full)
     print(f"region {receipt.generation}/{receipt.region.id}: proven from its bytes and its source")
     print(f"  {receipt.counts.documents:,} documents, {receipt.counts.tokens:,} tokens, content {receipt.content_id}")
     for check in proven.checks:
@@ -252,10 +231,9 @@ def _compare_admission(folder: Path, proven: Admission) -> int:
         return OK
     stored = Admission.parse(path.read_bytes(), str(path))
     for name in ("receipt_sha256", "content_id", "files", "source_recheck", "digests", "attribution"):
-        if getattr(stored, name) != getattr(proven, name):
-            raise Refused(
-                "ADMISSION_HASH", f"{path}: {name}", expected=getattr(proven, name), read=getattr(stored, name)
-            )
+        expected, read = getattr(proven, name), getattr(stored, name)
+        if read != expected:
+            raise Refused("ADMISSION_HASH", f"{path}: {name}", expected=expected, read=read)
     print(f"  {ADMISSION} says what was proven now")
     return OK
 
@@ -263,10 +241,7 @@ def _compare_admission(folder: Path, proven: Admission) -> int:
 def _verify_frontier(options: argparse.Namespace) -> int:
     from casebits_dagster.publication.consume import open_frontier
 
-    folder = Path(options.path)
-    if not folder.is_dir():
-        folder = _present(_home(options).generation(options.path).root, options.path)
-    frontier = open_frontier(folder)
+    frontier = open_frontier(_folder(options.path, _home(options).generation(options.path).root))
     frontier.verify_all()
     manifest, latest = frontier.manifest, frontier.latest
     tokens = sum(entry.tokens for entry in manifest.regions)
@@ -280,8 +255,8 @@ def _verify_frontier(options: argparse.Namespace) -> int:
 def _verify_mix(options: argparse.Namespace) -> int:
     from casebits_dagster.mixing.verify import verify_mix
 
-    home, folder = _home(options), Path(options.path)
-    verified = verify_mix(folder if folder.is_dir() else _present(home.mix(options.path), options.path), home)
+    home = _home(options)
+    verified = verify_mix(_folder(options.path, home.mix(options.path)), home)
     recipe, train = verified.report.recipe, verified.report.train
     print(f"mix {recipe.mix}: proven, every token against its source slice")
     print(f"  {train.windows:,} windows of {recipe.sequence_length:,} tokens, {train.documents:,} documents")
@@ -291,14 +266,27 @@ def _verify_mix(options: argparse.Namespace) -> int:
     return OK
 
 
+def _folder(text: str, named: Path) -> Path:
+    """Return the folder whose path the text is, or else the folder that it names below the home."""
+    for folder in (Path(text), named):
+        if folder.is_dir():
+            return folder
+    raise Absent("FILE_MISSING", text, f"there is no folder {named}", remedy="see `casebits status`")
+
+
 def _audit(options: argparse.Namespace) -> int:
+    """follow one window of a mix back to its source rows
+
+    The chain: window, segments, documents, region, receipt, admission, manifest (with an inclusion proof), source
+    file and row. Each document is decoded and hashed now. The report says for every hash whether it was recomputed,
+    and names what was not checked. Exit status 1 when any link is unproven.
+    """
     from casebits_dagster.lineage.audit import audit_window
     from casebits_dagster.lineage.render import audit_markdown, audit_text
 
-    generations = {name: _generation(options, name) for name in generation_names(_pins(options))}
-    audit = audit_window(
-        _home(options), options.mix, options.window, generations=generations, recompute=options.recompute
-    )
+    home, pins = _home(options), _pins(options)
+    generations = {name: load_generation(pins, name) for name in generation_names(pins)}
+    audit = audit_window(home, options.mix, options.window, generations=generations, recompute=options.recompute)
     if options.format == "json":
         print(audit.to_bytes().decode(), end="")
     else:
@@ -306,13 +294,12 @@ def _audit(options: argparse.Namespace) -> int:
     return OK if audit.proven else REFUSED
 
 
-def _present(folder: Path, name: str) -> Path:
-    if not folder.is_dir():
-        raise Absent("FILE_MISSING", name, f"there is no folder {folder}", remedy="see `casebits status`")
-    return folder
-
-
 def _read(options: argparse.Namespace) -> int:
+    """write the text of one document to standard output
+
+    REGION is a folder, or GENERATION/REGION below the home (sample/00003). The region's files are hashed first: text
+    comes out of admitted regions only, byte for byte as it was in the source.
+    """
     from casebits_dagster.codec.decode import Codec
     from casebits_dagster.publication.verify_region import verify_region_files
     from casebits_dagster.regions.read import Region
@@ -343,6 +330,11 @@ def _region_folder(options: argparse.Namespace, text: str) -> Path:
 
 
 def _train_codec(options: argparse.Namespace) -> int:
+    """train a lower-case vocabulary and its mask model, as a new pin
+
+    Trains on every readable row of the generation's source and writes codec.toml, vocabulary.json and mixture.npz into
+    a new folder of the pins. A codec is never overwritten. The same source and size give the same bytes on one machine.
+    """
     from casebits_dagster.sources.training import train_from_source
 
     pins = _pins(options)

@@ -8,33 +8,26 @@ memory-mapped slices of the window.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from casebits_dagster.lineage.chain import Chain, OpenedRegion
+from casebits_dagster.lineage.chain import SOURCE_RANGE, Chain
 from casebits_dagster.lineage.ledger import Ledger
 from casebits_dagster.lineage.records import AuditedDocument, AuditedSegment, WindowAudit
-from casebits_dagster.records.digests import sha256, sha256_file
+from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import Absent, RecordError, Refused
 from casebits_dagster.records.layout import Home
-from casebits_dagster.records.mix import (
-    KINDS,
-    MANIFEST,
-    REPORT,
-    SEGMENTS,
-    STREAMS,
-    TABLE,
-    TRAIN,
-    MixReport,
-    SourceUsed,
-    shard_name,
-)
+from casebits_dagster.records.mix import KINDS, MANIFEST, REPORT, SEGMENTS, STREAMS, TABLE, TRAIN, MixReport, shard_name
 from casebits_dagster.records.pins import Generation
+
+Row: TypeAlias = "dict[str, Any]"
+Streams: TypeAlias = "dict[str, NDArray[np.uint16]]"
 
 LIMITS = (
     "Run records, Dagster's event log and the times in LATEST.json are outside identity: listed, not proven.",
@@ -73,18 +66,15 @@ def audit_window(
     opened = _open_mix(home.mix(mix), ledger)
     recipe, windows = opened.report.recipe, opened.report.train.windows
     if not 0 <= window < windows:
-        raise Absent("FILE_MISSING", f"{mix}: window {window}", f"the mix has windows 0 to {windows - 1}")
-    chain = Chain(home, ledger, generations or {}, everything)
-    first, last = np.searchsorted(opened.segments["window"], [window, window + 1])
-    rows = opened.segments[first:last]
-    ends = np.cumsum(rows["length"], dtype="<i8")
-    tiled = bool(len(rows)) and (rows["position"] == ends - rows["length"]).all() and ends[-1] == recipe.sequence_length
-    ledger.holds("segments fill the window", f"{mix}/{SEGMENTS}", bool(tiled), "segments overlap or leave a gap")
-    shard, first_token = _place(opened, window)
+        raise Absent("NO_SUCH_WINDOW", f"{mix}: window {window}", f"the mix has windows 0 to {windows - 1}")
+    rows = _rows_of(opened, window, ledger)
+    shard, inside = divmod(window, recipe.windows_per_shard)
+    first_token = inside * recipe.sequence_length
     tokens = _window_tokens(opened, shard, first_token, ledger, everything)
+    chain = Chain(home, ledger, generations or {}, everything)
     documents: dict[int, AuditedDocument] = {}
-    segments = tuple(_segments(opened, rows, tokens, chain, documents))
-    unread = any(one.link == "source range" and one.state == "not_recomputed" for one in ledger.evidence)
+    segments = tuple(_segment(opened, row, tokens, chain, documents) for row in rows)
+    unread = any(one.link == SOURCE_RANGE and one.state == "not_recomputed" for one in ledger.evidence)
     return WindowAudit(
         mix=mix,
         strategy=recipe.strategy,
@@ -110,7 +100,7 @@ def _open_mix(folder: Path, ledger: Ledger) -> _Mix:
     raw = path.read_bytes()
     files = {name: digest for digest, _, name in (line.split("  ", 2) for line in raw.decode().splitlines()[1:-1])}
     for name in (REPORT, SEGMENTS, TABLE):
-        _hash_file(folder, files, name, ledger, True)
+        _hash_file(folder, files, name, ledger)
     try:
         report = MixReport.parse((folder / REPORT).read_bytes(), f"{folder.name}/{REPORT}")
         tables = [np.load(folder / name, mmap_mode="r") for name in (SEGMENTS, TABLE)]
@@ -119,26 +109,29 @@ def _open_mix(folder: Path, ledger: Ledger) -> _Mix:
     return _Mix(folder, report, sha256(raw), files, *tables)
 
 
-def _hash_file(folder: Path, files: dict[str, str], name: str, ledger: Ledger, now: bool) -> None:
-    where, claimed = f"{folder.name}/{name}", files.get(name, "")
+def _hash_file(folder: Path, files: dict[str, str], name: str, ledger: Ledger, now: bool = True) -> None:
+    where = f"{folder.name}/{name}"
     if not (folder / name).is_file():
         raise Refused("FILE_MISSING", where, "a file of the mix is not there")
-    if now:
-        ledger.hashes("file of the mix", where, claimed, sha256_file(folder / name))
-    else:
-        ledger.trusts("file of the mix", where, claimed)
+    ledger.file("file of the mix", where, files.get(name, ""), folder / name, now)
 
 
-def _place(mix: _Mix, window: int) -> tuple[int, int]:
-    """Return the shard of a window and the first token of the window in it."""
-    recipe = mix.report.recipe
-    shard, inside = divmod(window, recipe.windows_per_shard)
-    return shard, inside * recipe.sequence_length
+def _rows_of(mix: _Mix, window: int, ledger: Ledger) -> list[Row]:
+    """Return the segments of a window, as they follow each other without a gap."""
+    first, last = np.searchsorted(mix.segments["window"], [window, window + 1])
+    rows = _as_dicts(mix.segments[first:last])
+    ends = list(itertools.accumulate(row["length"] for row in rows))
+    tiled = [row["position"] for row in rows] + [mix.report.recipe.sequence_length] == [0, *ends]
+    where = f"{mix.folder.name}/{SEGMENTS}"
+    ledger.holds("segments fill the window", where, tiled, "segments overlap or leave a gap")
+    return rows
 
 
-def _window_tokens(
-    mix: _Mix, shard: int, first: int, ledger: Ledger, everything: bool
-) -> dict[str, NDArray[np.uint16]]:
+def _as_dicts(rows: NDArray[Any]) -> list[Row]:
+    return [dict(zip(rows.dtype.names or (), row, strict=True)) for row in rows.tolist()]
+
+
+def _window_tokens(mix: _Mix, shard: int, first: int, ledger: Ledger, everything: bool) -> Streams:
     tokens, length = {}, mix.report.recipe.sequence_length
     for stream in STREAMS:
         name = shard_name(TRAIN, shard, stream)
@@ -148,49 +141,36 @@ def _window_tokens(
     return tokens
 
 
-def _segments(
-    mix: _Mix,
-    rows: NDArray[Any],
-    tokens: dict[str, NDArray[np.uint16]],
-    chain: Chain,
-    documents: dict[int, AuditedDocument],
-) -> Iterator[AuditedSegment]:
-    """Yield the segments of the window in order; fill `documents` with each document when it is first met."""
-    for row in rows:
-        used = mix.documents[row["document"]]
-        source = mix.report.sources[used["generation"]]
-        identity, where = used["id"].tobytes().hex(), f"{mix.folder.name}: segment at {row['position']}"
-        with chain.ledger.following("region of the segment", where):
-            opened = chain.region(source, int(used["region"]))
-            if int(row["document"]) not in documents:
-                documents[int(row["document"])] = chain.document(opened, int(used["index"]), identity)
-                _require_train(documents[int(row["document"])], source, chain.ledger, where)
-            _compare(row, int(used["index"]), tokens, opened, mix, chain.ledger)
-        yield AuditedSegment(
-            position=int(row["position"]),
-            length=int(row["length"]),
-            kind=KINDS[row["kind"]],
-            inserted=int(row["inserted"]),
-            document=identity,
-            document_start=int(row["document_start"]),
-        )
+def _segment(
+    mix: _Mix, row: Row, tokens: Streams, chain: Chain, documents: dict[int, AuditedDocument]
+) -> AuditedSegment:
+    """Return a segment after following it; a document that is met for the first time goes into `documents`."""
+    number, ledger, where = row["document"], chain.ledger, f"{mix.folder.name}: segment at {row['position']}"
+    (used,) = _as_dicts(mix.documents[[number]])
+    source, index, identity = mix.report.sources[used["generation"]], used["index"], used["id"].hex()
+    with ledger.following("region of the segment", where):
+        opened = chain.region(source, used["region"])
+        if number not in documents:
+            documents[number] = chain.document(opened, index, identity)
+            split = documents[number].split
+            ledger.holds("document is of the train side", where, split == TRAIN, f"it is of {split}")
+        document = dict(zip(STREAMS, opened.region.tokens(index), strict=True))
+        _compare(row, tokens, document, mix, ledger)
+    return AuditedSegment(
+        kind=KINDS[row["kind"]],
+        document=identity,
+        **{name: row[name] for name in ("position", "length", "inserted", "document_start")},
+    )
 
 
-def _require_train(document: AuditedDocument, source: SourceUsed, ledger: Ledger, where: str) -> None:
-    ledger.holds("document is of the train side", where, document.split == TRAIN, f"it is of {document.split}")
-
-
-def _compare(
-    row: Any, index: int, tokens: dict[str, NDArray[np.uint16]], opened: OpenedRegion, mix: _Mix, ledger: Ledger
-) -> None:
-    """Compare a segment with its slice of the region in every stream; inserted separators have an empty mask."""
-    begin, inserted, length = int(row["position"]), int(row["inserted"]), int(row["length"])
-    start = int(row["document_start"])
-    whole = dict(zip(STREAMS, opened.region.tokens(index), strict=True))
+def _compare(row: Row, tokens: Streams, document: Streams, mix: _Mix, ledger: Ledger) -> None:
+    """Compare a segment with its slice of the document in every stream; inserted separators have an empty mask."""
+    begin, inserted, start = row["position"], row["inserted"], row["document_start"]
+    own = row["length"] - inserted
     separator = {"ids": mix.report.separator.id, "cases": 0}
     for stream, found in tokens.items():
-        segment = found[begin : begin + length]
-        expected = whole[stream][start : start + length - inserted]
+        segment = found[begin : begin + row["length"]]
+        expected = document[stream][start : start + own]
         same = np.array_equal(segment[inserted:], expected) and bool((segment[:inserted] == separator[stream]).all())
         where = f"{mix.folder.name}: segment at {begin}, {stream}"
         ledger.holds("tokens of the segment", where, same, "the window holds other tokens than the region")

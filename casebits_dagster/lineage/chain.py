@@ -13,7 +13,7 @@ from typing import Any
 from casebits_dagster.codec.decode import Codec
 from casebits_dagster.lineage.ledger import Ledger
 from casebits_dagster.lineage.records import AuditedDocument, AuditedRegion
-from casebits_dagster.records.digests import inclusion_proof, proven_root, sha256, sha256_file
+from casebits_dagster.records.digests import inclusion_proof, proven_root, sha256
 from casebits_dagster.records.errors import Refused
 from casebits_dagster.records.frontier import FrontierEntry, Manifest
 from casebits_dagster.records.layout import ADMISSION, DOCUMENTS, RECEIPT, GenerationFolder, Home, region_id
@@ -22,6 +22,8 @@ from casebits_dagster.records.pins import CodecFiles, Generation, RegionSpec
 from casebits_dagster.records.region import Admission, Receipt
 from casebits_dagster.regions.read import Region
 from casebits_dagster.sources import RANGE_DIGESTS, ROW_READERS
+
+SOURCE_RANGE = "source range"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +75,7 @@ class Chain:
             tokens=len(ids),
             text_bytes=len(text),
             text_sha256=digest,
-            cluster=line["cluster"],
-            split=line["split"],
-            scores=line["scores"],
-            source_position=row,
+            **{name: line[name] for name in ("cluster", "split", "scores", "source_position")},
         )
 
     @property
@@ -93,7 +92,7 @@ class Chain:
             manifest = Manifest.parse(raw, where)
             for file in manifest.codec:
                 where = f"{used.generation}/codec/{file.name}"
-                self.ledger.hashes("codec", where, file.sha256, sha256_file(folder.codec / file.name))
+                self.ledger.file("codec", where, file.sha256, folder.codec / file.name)
             self._manifests[used.generation] = manifest, Codec.load(folder.codec)
         return self._manifests[used.generation]
 
@@ -158,29 +157,26 @@ class Chain:
         for file in entry.files:
             if file.name in (RECEIPT, ADMISSION):
                 continue
-            place, path = f"{where}/{file.name}", folder.root / entry.path / file.name
             # The lines are read whole to find one, so hashing them costs nothing more.
-            if self.everything or file.name == DOCUMENTS:
-                self.ledger.hashes("file of the region", place, file.sha256, sha256_file(path))
-            else:
-                self.ledger.trusts("file of the region", place, file.sha256)
+            now, path = self.everything or file.name == DOCUMENTS, folder.root / entry.path / file.name
+            self.ledger.file("file of the region", f"{where}/{file.name}", file.sha256, path, now)
 
     def _read_range(self, receipt: Receipt, where: str) -> None:
         source, generation = receipt.source, self._with_source(receipt.generation, receipt.source.path)
+        file, place = "source file, as its source publishes it", f"{where}: {source.path}"
         if generation is None:
-            self.ledger.trusts("source file, as its source publishes it", source.path, source.file_sha256)
-            self.ledger.trusts("source range", f"{where}: {source.path}", source.range_sha256)
+            self.ledger.trusts(file, source.path, source.file_sha256)
+            self.ledger.trusts(SOURCE_RANGE, place, source.range_sha256)
             return
         pinned = (receipt.pins, source.revision) == (generation.pins, generation.pin.source.revision)
         self.ledger.holds("pins of the generation", where, pinned, "the receipt names other pins")
         if self.everything:
-            found = sha256_file(generation.source_folder / source.path)
-            self.ledger.hashes("source file", source.path, source.file_sha256, found)
+            self.ledger.file("source file", source.path, source.file_sha256, generation.source_folder / source.path)
         else:
-            self.ledger.trusts("source file, as its source publishes it", source.path, source.file_sha256)
+            self.ledger.trusts(file, source.path, source.file_sha256)
         spec = RegionSpec(receipt.region.index, source.path, source.unit, source.begin, source.end)
         found = RANGE_DIGESTS[generation.pin.source.format](generation.source_folder, spec)
-        self.ledger.hashes("source range", f"{where}: {source.path}", source.range_sha256, found)
+        self.ledger.hashes(SOURCE_RANGE, place, source.range_sha256, found)
 
     def _read_source(self, audited: AuditedRegion, row: int, text: bytes, where: str) -> None:
         source, generation = audited.source, self._with_source(audited.generation, audited.source.path)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
 
 from casebits_dagster.lineage.records import Evidence
+from casebits_dagster.records.digests import sha256_file
 from casebits_dagster.records.errors import CasebitsError
 
 
@@ -16,20 +19,26 @@ class Ledger:
 
     evidence: list[Evidence] = field(default_factory=list)
 
+    def holds(self, link: str, where: str, fits: bool, problem: str, claimed: str = "") -> None:
+        """Write down a comparison of bytes or fields; `problem` says what is wrong when it does not fit."""
+        state: Literal["equal", "different"] = "equal" if fits else "different"
+        said = "" if fits else problem
+        self.evidence.append(Evidence(link=link, where=where, sha256=claimed, state=state, problem=said))
+
     def hashes(self, link: str, where: str, claimed: str, found: str) -> None:
         """Write down a hash that was recomputed."""
-        problem = "" if claimed == found else f"expected {claimed}, read {found}"
-        state = "different" if problem else "equal"
-        self.evidence.append(Evidence.from_dict(_row(link, where, claimed, state, problem), "evidence"))
-
-    def holds(self, link: str, where: str, fits: bool, problem: str) -> None:
-        """Write down a comparison of bytes or fields; `problem` says what is wrong when it does not fit."""
-        state = "equal" if fits else "different"
-        self.evidence.append(Evidence.from_dict(_row(link, where, "", state, "" if fits else problem), "evidence"))
+        self.holds(link, where, claimed == found, f"expected {claimed}, read {found}", claimed)
 
     def trusts(self, link: str, where: str, claimed: str) -> None:
         """Write down a hash that the chain names and that was not recomputed."""
-        self.evidence.append(Evidence.from_dict(_row(link, where, claimed, "not_recomputed", ""), "evidence"))
+        self.evidence.append(Evidence(link=link, where=where, sha256=claimed, state="not_recomputed"))
+
+    def file(self, link: str, where: str, claimed: str, path: Path, now: bool = True) -> None:
+        """Recompute the hash of a file `now`, or write down that it is trusted."""
+        if now:
+            self.hashes(link, where, claimed, sha256_file(path))
+        else:
+            self.trusts(link, where, claimed)
 
     @contextlib.contextmanager
     def following(self, link: str, where: str) -> Iterator[None]:
@@ -42,7 +51,3 @@ class Ledger:
     @property
     def proven(self) -> bool:
         return all(evidence.state != "different" for evidence in self.evidence)
-
-
-def _row(link: str, where: str, sha256: str, state: str, problem: str) -> dict[str, str]:
-    return {"link": link, "where": where, "sha256": sha256, "state": state, "problem": problem}

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from pathlib import Path
 
 from casebits_dagster.records.layout import Home
 from casebits_dagster.records.mix import REPORT, MarginReport, MixReport
 
 
+def read_report(folder: Path) -> MixReport:
+    """Return the report of the mix in a folder."""
+    path = folder / REPORT
+    return MixReport.parse(path.read_bytes(), str(path))
+
+
 def mix_reports(home: Home) -> dict[str, MixReport]:
     """Return the report of every mix below the home, by name."""
     paths = sorted((home.root / "mixes").glob(f"*/{REPORT}"))
-    return {path.parent.name: MixReport.parse(path.read_bytes(), str(path)) for path in paths}
+    return {path.parent.name: read_report(path.parent) for path in paths}
 
 
 def mix_lines(report: MixReport) -> list[str]:
@@ -51,7 +58,7 @@ def context_lines(reports: Mapping[str, MixReport]) -> list[str]:
         f"  {'mix':<{width}}" + "".join(f"{f'{distance:,} tokens':>24}" for distance in distances),
     ]
     for name, report in reports.items():
-        rows = {row.distance: f"{_percent(row.share)} ({_percent(row.bound_share)})" for row in report.context}
+        rows = {row.distance: f"{percent(row.share)} ({percent(row.bound_share)})" for row in report.context}
         lines.append(f"  {name:<{width}}" + "".join(f"{rows.get(distance, '-'):>24}" for distance in distances))
     return lines if reports else []
 
@@ -63,12 +70,17 @@ def _margins(title: str, margins: Sequence[MarginReport]) -> list[str]:
     ]
     for margin in margins:
         lines.append(
-            f"    {margin.name:<{width}}{_percent(margin.asked_share):>10}{margin.target_tokens:>12,}"
-            f"{margin.achieved_tokens:>12,}{_percent(margin.achieved_share):>10}{margin.error_tokens:>+8,}"
+            f"    {margin.name:<{width}}{percent(margin.asked_share):>10}{margin.target_tokens:>12,}"
+            f"{margin.achieved_tokens:>12,}{percent(margin.achieved_share):>10}{margin.error_tokens:>+8,}"
             f"{margin.supply_tokens:>12,}"
         )
     return lines
 
 
-def _percent(share: Decimal) -> str:
-    return f"{share * 100:.2f} %"
+def percent(share: Decimal) -> str:
+    """Return an exact share as a percentage.
+
+    >>> percent(Decimal("0.253100"))
+    '25.31 %'
+    """
+    return f"{100 * share:.2f} %"

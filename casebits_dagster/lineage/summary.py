@@ -12,7 +12,7 @@ from pathlib import Path
 from casebits_dagster.records.frontier import Latest
 from casebits_dagster.records.layout import ADMISSION, RECEIPT, Home
 from casebits_dagster.records.pins import Generation
-from casebits_dagster.records.region import Receipt
+from casebits_dagster.records.region import Counts, Receipt
 
 
 @dataclass(slots=True)
@@ -42,10 +42,16 @@ def summarise(generation: Generation, home: Home) -> GenerationSummary:
         summary.admitted += admitted
         summary.rejected += not admitted and any(folder.rejections(region.index).glob("*.json"))
         if (path / RECEIPT).exists():
-            _add_receipt(summary, path / RECEIPT)
+            _add_counts(summary, read_counts(path))
     if folder.latest.exists():
         summary.latest = Latest.parse(folder.latest.read_bytes(), str(folder.latest))
     return summary
+
+
+def read_counts(region: Path) -> Counts:
+    """Return the counts in the receipt of a region's folder."""
+    path = region / RECEIPT
+    return Receipt.parse(path.read_bytes(), str(path)).counts
 
 
 def generation_lines(summary: GenerationSummary) -> list[str]:
@@ -65,8 +71,7 @@ def generation_lines(summary: GenerationSummary) -> list[str]:
     return [*lines, _frontier_line(summary)]
 
 
-def _add_receipt(summary: GenerationSummary, path: Path) -> None:
-    counts = Receipt.parse(path.read_bytes(), str(path)).counts
+def _add_counts(summary: GenerationSummary, counts: Counts) -> None:
     summary.published += 1
     summary.empty += counts.documents == 0
     summary.dropped.update(counts.dropped)

@@ -14,20 +14,19 @@ from typing import Any, TypeAlias
 
 import dagster as dg
 
-from casebits_dagster.lineage.summary import GenerationSummary, summarise
+from casebits_dagster.lineage.mix_summary import read_report
+from casebits_dagster.lineage.summary import GenerationSummary, read_counts, summarise
 from casebits_dagster.lineage.tree import difference, snapshot, tree_digest
 from casebits_dagster.orchestration.instance import open_instance
-from casebits_dagster.orchestration.jobs import corpus_job_name, regions_job_name
-from casebits_dagster.records.layout import RECEIPT, Home, region_id
+from casebits_dagster.orchestration.jobs import corpus_job_name, mixes_of, regions_job_name
+from casebits_dagster.records.layout import Home, region_id
 from casebits_dagster.records.mix import REPORT, MixReport
 from casebits_dagster.records.pins import Generation, load_generation
-from casebits_dagster.records.recipe import generations_of, load_recipes
-from casebits_dagster.records.region import Receipt
+from casebits_dagster.records.recipe import load_recipes
+from casebits_dagster.records.region import Counts
 
 Echo: TypeAlias = Callable[[str], None]
 Build: TypeAlias = Callable[[Path, Home], dg.Definitions]
-
-_QUIET: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,13 +68,12 @@ def run_demo(home: Path, pins_folder: Path, echo: Echo, build: Build, generation
         failures = _make_regions(definitions, pinned, root, instance, echo)
         failures |= _make_corpus(definitions, pinned, instance, echo)
     after = snapshot(root)
-    recipes = load_recipes(pins_folder)
-    mixes = [recipe.mix for recipe in recipes if generations_of(recipe, recipes) == (generation,)]
+    mixes = {mix: root.mix(mix) for mix in mixes_of(generation, load_recipes(pins_folder))}
     return DemoResult(
         generation=generation,
         home=root.root,
         summary=summarise(pinned, root),
-        mixes={mix: _report(root, mix) for mix in mixes if (root.mix(mix) / REPORT).exists()},
+        mixes={mix: read_report(folder) for mix, folder in mixes.items() if (folder / REPORT).exists()},
         failures=failures,
         first_run=not before,
         unchanged=before == after,
@@ -89,13 +87,13 @@ def _make_regions(
     definitions: dg.Definitions, generation: Generation, home: Home, instance: dg.DagsterInstance, echo: Echo
 ) -> dict[str, str]:
     job, failures = definitions.resolve_job_def(regions_job_name(generation.name)), {}
+    folder = home.generation(generation.name)
     for region in generation.plan:
-        begun, name = time.monotonic(), region_id(region.index)
-        result = _run(job, instance, partition_key=name)
-        if why := _failure(result):
+        name = region_id(region.index)
+        _, why, seconds = _run(job, instance, partition_key=name)
+        if why:
             failures[f"region {name}"] = why
-        said = f"FAILED: {why}" if why else _region_line(home, generation, region.index)
-        seconds = time.monotonic() - begun
+        said = f"FAILED: {why}" if why else _counts_line(read_counts(folder.region(region.index)))
         echo(f"[{region.index + 1:>2}/{len(generation.plan)}] region {name}  {said}  ({seconds:.1f} s)")
     return failures
 
@@ -103,19 +101,23 @@ def _make_regions(
 def _make_corpus(
     definitions: dg.Definitions, generation: Generation, instance: dg.DagsterInstance, echo: Echo
 ) -> dict[str, str]:
-    job, begun = definitions.resolve_job_def(corpus_job_name(generation.name)), time.monotonic()
     echo("frontier, stratification report and mixes ...")
-    result = _run(job, instance)
-    why, seconds = _failure(result), time.monotonic() - begun
-    made = [event.materialization.asset_key for event in result.get_asset_materialization_events()]
-    echo(f"{len(made)} assets: {', '.join(key.path[-1] for key in made)}  ({seconds:.1f} s)")
+    result, why, seconds = _run(definitions.resolve_job_def(corpus_job_name(generation.name)), instance)
+    made = [event.materialization.asset_key.path[-1] for event in result.get_asset_materialization_events()]
+    echo(f"{len(made)} assets: {', '.join(made)}  ({seconds:.1f} s)")
     if why:
         echo(f"FAILED: {why}")
     return {"corpus": why} if why else {}
 
 
-def _run(job: dg.JobDefinition, instance: dg.DagsterInstance, **options: Any) -> dg.ExecuteInProcessResult:
-    return job.execute_in_process(instance=instance, run_config=_QUIET, raise_on_error=False, **options)
+def _run(
+    job: dg.JobDefinition, instance: dg.DagsterInstance, **options: Any
+) -> tuple[dg.ExecuteInProcessResult, str, float]:
+    """Run a job; return its result, why it failed (see `_failure`) and the seconds it took."""
+    begun = time.monotonic()
+    quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+    result = job.execute_in_process(instance=instance, run_config=quiet, raise_on_error=False, **options)
+    return result, _failure(result), time.monotonic() - begun
 
 
 def _failure(result: dg.ExecuteInProcessResult) -> str:
@@ -132,12 +134,5 @@ def _failure(result: dg.ExecuteInProcessResult) -> str:
     return cause.message.strip().partition(": ")[2] if cause else "the run failed"
 
 
-def _region_line(home: Home, generation: Generation, index: int) -> str:
-    path = home.generation(generation.name).region(index) / RECEIPT
-    counts = Receipt.parse(path.read_bytes(), str(path)).counts
+def _counts_line(counts: Counts) -> str:
     return f"{counts.rows_read:>4} rows, {counts.documents:>4} kept, {counts.tokens:>8,} tokens, admitted"
-
-
-def _report(home: Home, mix: str) -> MixReport:
-    path = home.mix(mix) / REPORT
-    return MixReport.parse(path.read_bytes(), str(path))

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import dagster as dg
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from casebits_dagster.admission import Admitted
-from casebits_dagster.admission.checks import CHECKS
 from casebits_dagster.filters.region import FilteredRegion
 from casebits_dagster.orchestration import plots
-from casebits_dagster.orchestration.checks import examined
-from casebits_dagster.orchestration.metadata import Metadata, columns, counted, json, path, share, table
+from casebits_dagster.orchestration.checks import evidence_table
+from casebits_dagster.orchestration.metadata import Metadata, Row, counted, fields, share, table
 from casebits_dagster.records.canonical import Json
 from casebits_dagster.records.layout import ADMISSION, Home
 from casebits_dagster.records.pins import Generation
@@ -24,7 +24,7 @@ _QUANTILES = (0, 10, 50, 90, 100)
 
 
 def verdict_columns(generation: Generation) -> Metadata:
-    """Return the column schema of a verdict table."""
+    """Return the column schema of a verdict table, under the key that fills the page's Columns section."""
     described = {
         "position": ("int64", "row of the source file"),
         "verdict": ("string", "keep, dropped:<reason> or quarantined:<reason>"),
@@ -34,7 +34,8 @@ def verdict_columns(generation: Generation) -> Metadata:
         "problem_at": ("int64", "where a quarantined row is malformed; -1 for nowhere"),
     }
     scores = {f"score_{name}": ("int64", "metric in millionths") for name in generation.policy.metrics}
-    return columns(described | scores)
+    columns = [dg.TableColumn(name, dtype, text) for name, (dtype, text) in (described | scores).items()]
+    return {"dagster/column_schema": dg.TableSchema(columns)}
 
 
 def filtered(generation: Generation, done: FilteredRegion) -> Metadata:
@@ -50,9 +51,9 @@ def filtered(generation: Generation, done: FilteredRegion) -> Metadata:
         "why_not": counted(reasons, done.rows_read),
         "document_lengths": plots.lengths(_lengths(verdicts), "source tokens"),
         "scores": table(_score_quantiles(generation, verdicts)),
-        "verdicts": path(done.verdicts),
+        "verdicts": done.verdicts,
         "verdicts_digest": done.verdicts_digest,
-        "made_from": json([_source_slice(generation, done)]),
+        "made_from": [_source_slice(generation, done)],
         "next": "encoded_arrays turns the kept documents into token ids and case masks.",
     }
 
@@ -73,18 +74,13 @@ def encoded(done: EncodedRegion, upstream: dict[str, Json]) -> Metadata:
         "bytes_per_token": round(ratio, 4) if counts.documents else "-",
         "mask_bits_per_token": round(done.mask_bits_per_token, 4),
         "document_lengths": plots.lengths({"train": tokens[~validation], "validation": tokens[validation]}, "tokens"),
-        "files": table(
-            [
-                {"file": f.name, "dtype": f.dtype, "items": f.items, "bytes": f.bytes, "sha256": f.sha256}
-                for f in receipt.files
-            ]
-        ),
+        "files": table([{"file": f.name, **fields(f, "dtype", "items", "bytes", "sha256")} for f in receipt.files]),
         "content_id": receipt.content_id,
         "receipt_sha256": done.receipt_sha256,
-        "folder": path(done.folder),
+        "folder": done.folder,
         "written": "published now" if done.published else "identical bytes were published before",
         "encoder": done.encoder,
-        "made_from": json([upstream]),
+        "made_from": [upstream],
         "next": "admission_proof reads these files and their source again, and admits the region or refuses it.",
     }
 
@@ -92,19 +88,18 @@ def encoded(done: EncodedRegion, upstream: dict[str, Json]) -> Metadata:
 def admitted(done: Admitted, home: Home, upstream: dict[str, Json]) -> Metadata:
     """Return the page of an admitted region."""
     admission = done.admission
-    rows = [{"check": c.id, "examined": examined(c), "proves": CHECKS[c.id].proves} for c in admission.checks]
     return {
         "verdict": admission.verdict,
         "checks_passed": len(admission.checks),
-        "checks": table(rows),
-        "digests": json(admission.digests.to_dict()),
+        "checks": evidence_table(admission.checks),
+        "digests": admission.digests.to_dict(),
         "files": table([file.to_dict() for file in admission.files]),
         "licence": admission.attribution.licence_spdx,
         "content_id": admission.content_id,
         "admission_sha256": done.admission_sha256,
-        "admission": path(home.generation(admission.generation).region(admission.region.index) / ADMISSION),
+        "admission": home.generation(admission.generation).region(admission.region.index) / ADMISSION,
         "written": "admitted now" if done.published else "the same proof was there before",
-        "made_from": json([upstream, {"source": admission.source_recheck.to_dict()}]),
+        "made_from": [upstream, {"source": admission.source_recheck.to_dict()}],
         "next": "frontier_manifest extends the gapless prefix when every region before this one is admitted too.",
     }
 
@@ -115,7 +110,7 @@ def _lengths(verdicts: pa.Table) -> dict[str, np.ndarray[tuple[int], np.dtype[np
     return {name: tokens[pc.starts_with(named, prefix).to_numpy()] for name, prefix in kinds.items()}
 
 
-def _score_quantiles(generation: Generation, verdicts: pa.Table) -> list[dict[str, str]]:
+def _score_quantiles(generation: Generation, verdicts: pa.Table) -> list[Row]:
     rows = []
     for metric in generation.policy.metrics:
         scores = verdicts[f"score_{metric}"].drop_null().to_numpy()
@@ -127,12 +122,11 @@ def _score_quantiles(generation: Generation, verdicts: pa.Table) -> list[dict[st
 
 def _source_slice(generation: Generation, done: FilteredRegion) -> dict[str, Json]:
     region, source = generation.plan[done.index], generation.pin.source
-    file = generation.source_file(region.path)
     return {
         "source": source.repo,
         "revision": source.revision,
         "path": region.path,
-        "file_sha256": file.sha256,
+        "file_sha256": generation.source_file(region.path).sha256,
         region.unit: [region.begin, region.end],
         "range_sha256": done.range_sha256,
         "licence": source.licence_spdx,

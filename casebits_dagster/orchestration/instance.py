@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import dagster as dg
@@ -31,11 +29,9 @@ def prepare_instance(home: Home) -> Path:
     return home.dagster
 
 
-@contextmanager
-def open_instance(home: Home) -> Iterator[dg.DagsterInstance]:
-    """Yield the persistent instance of this home: the one that `make ui` shows."""
-    with dg.DagsterInstance.from_config(str(prepare_instance(home))) as instance:
-        yield instance
+def open_instance(home: Home) -> dg.DagsterInstance:
+    """Return the persistent instance of this home, to be closed by `with`: the one that `make ui` shows."""
+    return dg.DagsterInstance.from_config(str(prepare_instance(home)))
 
 
 if __name__ == "__main__":

@@ -23,19 +23,25 @@ def corpus_job_name(generation: str) -> str:
     return f"{plain_name(generation)}_corpus"
 
 
+def mixes_of(generation: str, recipes: Sequence[Recipe]) -> list[str]:
+    """Return the names of the mixes that draw on this generation alone, in the order of the recipes."""
+    return [recipe.mix for recipe in recipes if generations_of(recipe, recipes) == (generation,)]
+
+
 def generation_jobs(generation: Generation, recipes: Sequence[Recipe]) -> list[Any]:
     """Return the two jobs of a generation; the second makes the mixes that draw on this generation alone."""
-    mixes = [recipe.mix for recipe in recipes if generations_of(recipe, recipes) == (generation.name,)]
-    whole = [asset_key(generation.name, FRONTIER), asset_key(generation.name, STRATIFICATION)]
+    name = generation.name
+    regions = [asset_key(name, stage) for stage in (FILTERED, ENCODED, ADMITTED)]
+    whole = [asset_key(name, stage) for stage in (FRONTIER, STRATIFICATION)]
     return [
         dg.define_asset_job(
-            regions_job_name(generation.name),
-            selection=[asset_key(generation.name, stage) for stage in (FILTERED, ENCODED, ADMITTED)],
-            description=f"One region of {generation.name}: filter, encode, prove.",
+            regions_job_name(name),
+            selection=regions,
+            description=f"One region of {name}: filter, encode, prove.",
         ),
         dg.define_asset_job(
-            corpus_job_name(generation.name),
-            selection=whole + [asset_key(MIXES, mix) for mix in mixes],
-            description=f"All that follows the admissions of {generation.name}: frontier, report, mixes.",
+            corpus_job_name(name),
+            selection=whole + [asset_key(MIXES, mix) for mix in mixes_of(name, recipes)],
+            description=f"All that follows the admissions of {name}: frontier, report, mixes.",
         ),
     ]

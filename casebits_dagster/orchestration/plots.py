@@ -1,5 +1,7 @@
 """One plot where a plot says more than a table: PNGs of 10 to 20 kB inside the metadata, 0.1 s each.
 
+Inside the metadata a page needs no file server, and the event log keeps the picture.
+
 matplotlib is imported when the first one is drawn, and without pyplot. Layout is fixed and legends are placed by hand:
 a layout engine and a legend that looks for its best place draw everything twice more.
 """
@@ -29,11 +31,11 @@ def lengths(groups: Mapping[str, NDArray[np.int64]], unit: str) -> dg.MarkdownMe
     known = np.maximum(np.concatenate([*groups.values()]), 1)
     low, high = (int(known.min()), int(known.max())) if len(known) else (1, 1)
     bins = np.geomspace(low, max(2 * low, high), 33)
-    floor = np.zeros(len(bins) - 1)
-    for (name, values), colour in zip(groups.items(), _INK, strict=False):
-        top = floor + np.histogram(np.clip(values, bins[0], bins[-1]), bins)[0]
-        axes.stairs(top, bins, baseline=floor, fill=True, color=colour, label=f"{name} ({len(values):,})")
-        floor = top
+    counts = {
+        f"{name} ({len(values):,})": np.histogram(np.clip(values, bins[0], bins[-1]), bins)[0]
+        for name, values in groups.items()
+    }
+    _stack(axes, bins, counts)
     axes.set_xscale("log")
     ticks = [10**power for power in range(10) if bins[0] <= 10**power <= bins[-1]]
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
@@ -45,10 +47,10 @@ def lengths(groups: Mapping[str, NDArray[np.int64]], unit: str) -> dg.MarkdownMe
 def bars(values: Mapping[str, Sequence[float]], ticks: Sequence[str], ylabel: str) -> dg.MarkdownMetadataValue:
     """Return groups of bars side by side: one group a tick, one bar a series."""
     figure, axes = _canvas(7)
-    width = 0.8 / max(1, len(values))
+    width, colours = 0.8 / max(1, len(values)), _colours(len(values))
     for number, (name, heights) in enumerate(values.items()):
         left = np.arange(len(ticks)) + (number - (len(values) - 1) / 2) * width
-        axes.bar(left, heights, width, label=name, color=_INK[number % len(_INK)])
+        axes.bar(left, heights, width, label=name, color=colours[number])
     axes.set_xticks(range(len(ticks)), ticks, fontsize=8)
     axes.set(ylabel=ylabel)
     return _markdown(figure)
@@ -59,11 +61,7 @@ def stacked(
 ) -> dg.MarkdownMetadataValue:
     """Return bars that stack the series over each tick."""
     figure, axes = _canvas(8)
-    edges, floor = np.arange(len(ticks) + 1) - 0.5, np.zeros(len(ticks))
-    for (name, heights), colour in zip(values.items(), _colours(len(values)), strict=True):
-        top = floor + np.asarray(heights, dtype=float)
-        axes.stairs(top, edges, baseline=floor, fill=True, color=colour, label=name)
-        floor = top
+    _stack(axes, np.arange(len(ticks) + 1) - 0.5, values)
     step = 1 + len(ticks) // 16
     axes.set_xticks(range(0, len(ticks), step), ticks[::step], fontsize=8)
     axes.set(xlabel=xlabel, ylabel=ylabel)
@@ -74,11 +72,10 @@ def prefix(tokens: Sequence[int], waiting: Sequence[int], total: int) -> dg.Mark
     """Return the tokens of each listed region over a strip that says where every region of the plan stands."""
     figure, axes = _canvas(8)
     axes.stairs(tokens, np.arange(len(tokens) + 1) - 0.5, fill=True, color=_INK[0])
-    beyond = set(waiting)
     states = {
-        "in the frontier": list(range(len(tokens))),
-        "admitted, waits for the gap": list(waiting),
-        "not admitted": [region for region in range(len(tokens), total) if region not in beyond],
+        "in the frontier": range(len(tokens)),
+        "admitted, waits for the gap": waiting,
+        "not admitted": sorted({*range(len(tokens), total)} - {*waiting}),
     }
     strip = -0.06 * max([1, *tokens])
     for (name, regions), colour in zip(states.items(), (_INK[0], _INK[3], _PALE), strict=True):
@@ -86,6 +83,14 @@ def prefix(tokens: Sequence[int], waiting: Sequence[int], total: int) -> dg.Mark
         axes.scatter(regions, [strip] * len(regions), marker="s", s=16, color=colour, label=label)
     axes.set(xlabel="region", ylabel="tokens", xlim=(-0.7, total - 0.3))
     return _markdown(figure)
+
+
+def _stack(axes: Axes, edges: NDArray[Any], layers: Mapping[str, Sequence[float] | NDArray[Any]]) -> None:
+    floor = np.zeros(len(edges) - 1)
+    for (name, heights), colour in zip(layers.items(), _colours(len(layers)), strict=True):
+        top = floor + np.asarray(heights, dtype=float)
+        axes.stairs(top, edges, baseline=floor, fill=True, color=colour, label=name)
+        floor = top
 
 
 def _colours(count: int) -> list[Any]:

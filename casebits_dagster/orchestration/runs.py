@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -16,9 +16,10 @@ from typing import ClassVar
 from dagster import AssetExecutionContext
 
 from casebits_dagster.records.layout import Home
-from casebits_dagster.records.pins import Generation
 from casebits_dagster.records.record import Count, Name, Positive, Record, Text
 from casebits_dagster.stores.local import LocalStore
+
+PACKAGE = "casebits-dagster"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,46 +56,40 @@ def utc_now() -> datetime:
 
 
 @contextmanager
-def recorded(
-    context: AssetExecutionContext,
-    home: Home,
-    generation: Generation,
-    version: int,
-    now: Callable[[], datetime] = utc_now,
-) -> Iterator[int]:
+def recorded(context: AssetExecutionContext, home: Home, version: int) -> Iterator[int]:
     """Yield the index of the region this run works on; then write its run record, also when the stage failed."""
-    index, stage, started, outcome = int(context.partition_key), context.asset_key.path[-1], now(), "done"
+    stage, started_at, outcome = context.asset_key.path[-1], _now_text(), "done"
     try:
-        yield index
+        yield int(context.partition_key)
     except Exception as error:
         outcome = str(getattr(error, "code", type(error).__name__))
         raise
     finally:
-        times = {"started_at": _text(started), "finished_at": _text(now())}
-        _append(context, home, generation, index, StageRun(stage=stage, version=version, outcome=outcome, **times))
+        times = {"started_at": started_at, "finished_at": _now_text()}
+        _append(context, home, StageRun(stage=stage, version=version, outcome=outcome, **times))
 
 
-def _append(context: AssetExecutionContext, home: Home, generation: Generation, index: int, stage: StageRun) -> None:
-    path = home.generation(generation.name).runs(index) / f"{context.run.run_id}.json"
+def _append(context: AssetExecutionContext, home: Home, stage: StageRun) -> None:
+    generation, index = context.asset_key.path[0], int(context.partition_key)
+    path = home.generation(generation).runs(index) / f"{context.run.run_id}.json"
     before = path.read_bytes() if path.exists() else None
     record = RunRecord.parse(before, str(path)) if before else _begin(context, generation, index)
     written = replace(record, stages=(*record.stages, stage)).to_bytes()
-    store = LocalStore(home.root, home.staging)
-    store.replace(path.relative_to(home.root).as_posix(), before, written)
+    LocalStore(home.root, home.staging).replace(path.relative_to(home.root).as_posix(), before, written)
 
 
-def _begin(context: AssetExecutionContext, generation: Generation, index: int) -> RunRecord:
+def _begin(context: AssetExecutionContext, generation: str, index: int) -> RunRecord:
     return RunRecord(
-        generation=generation.name,
+        generation=generation,
         region=index,
         run_id=context.run.run_id,
         job=context.run.job_name,
         host=platform.node() or "unknown",
         python=platform.python_version(),
-        package="casebits-dagster",
-        package_version=importlib.metadata.version("casebits-dagster"),
+        package=PACKAGE,
+        package_version=importlib.metadata.version(PACKAGE),
     )
 
 
-def _text(time: datetime) -> str:
-    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _now_text() -> str:
+    return utc_now().isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import dagster as dg
 
-from casebits_dagster.orchestration.metadata import Metadata, code_version, json
-from casebits_dagster.orchestration.partitions import MIXES, asset_key, plain_name, region_partitions
+from casebits_dagster.orchestration.metadata import Metadata, code_version
+from casebits_dagster.orchestration.partitions import asset_key, plain_name, region_partitions
 from casebits_dagster.records.canonical import Json
 from casebits_dagster.records.pins import Generation
 
-OWNERS = ["team:corpus"]
 FILTERED, ENCODED, ADMITTED = "filtered_documents", "encoded_arrays", "admission_proof"
 FRONTIER, STRATIFICATION = "frontier_manifest", "stratification_report"
 
@@ -25,23 +25,6 @@ else:
 Decorator: TypeAlias = "Callable[[Callable[..., Any]], dg.AssetsDefinition]"
 
 
-def region_stage(
-    generation: Generation,
-    name: str,
-    version: int,
-    *,
-    kinds: set[str],
-    pins: Mapping[str, Json],
-    after: Sequence[str] = (),
-    checks: Sequence[dg.AssetCheckSpec] = (),
-    metadata: Metadata | None = None,
-) -> Decorator:
-    """Return `@dg.asset` for a stage that works on one region at a time; the docstring becomes the page's story."""
-    shown = {**_about(generation), **(metadata or {})}
-    upstream = [asset_key(generation.name, stage) for stage in after]
-    return _asset((generation.name, name), version, kinds, pins, upstream, checks, shown, region_partitions(generation))
-
-
 def generation_stage(
     generation: Generation,
     name: str,
@@ -49,56 +32,62 @@ def generation_stage(
     *,
     kinds: set[str],
     pins: Mapping[str, Json],
-    after: Sequence[str],
-    checks: Sequence[dg.AssetCheckSpec] = (),
-) -> Decorator:
-    """Return `@dg.asset` for a stage that folds over all regions of a generation."""
-    upstream = [asset_key(generation.name, stage) for stage in after]
-    return _asset((generation.name, name), version, kinds, pins, upstream, checks, _about(generation))
-
-
-def mix_stage(
-    name: str,
-    version: int,
-    *,
-    kinds: set[str],
-    pins: Mapping[str, Json],
-    after: Sequence[dg.AssetKey],
-    checks: Sequence[dg.AssetCheckSpec] = (),
+    after: Sequence[str] = (),
+    checks: Mapping[str, str] | None = None,
     metadata: Metadata | None = None,
+    by_region: bool = False,
 ) -> Decorator:
-    """Return `@dg.asset` for a mix, whose sources are whole frontiers and perhaps other mixes."""
-    return _asset((MIXES, name), version, kinds, pins, after, checks, metadata or {})
-
-
-def _asset(
-    key: tuple[str, str],
-    version: int,
-    kinds: set[str],
-    pins: Mapping[str, Json],
-    after: Sequence[dg.AssetKey],
-    checks: Sequence[dg.AssetCheckSpec],
-    metadata: Metadata,
-    partitions: dg.PartitionsDefinition[str] | None = None,
-) -> Decorator:
-    decorator: Decorator = dg.asset(
-        key=asset_key(*key),
-        deps=after,
-        group_name=plain_name(key[0]),
-        kinds=kinds,
-        owners=OWNERS,
-        code_version=code_version(key[1], version, dict(pins)),
-        check_specs=checks,
-        metadata={"pins": json(dict(pins)), **metadata},
-        partitions_def=partitions,
-    )
-    return decorator
-
-
-def _about(generation: Generation) -> Metadata:
+    """Return `stage` for a stage of a generation, after others of its stages; `pins` are those beside the plan."""
     source = generation.pin.source
-    return {
+    about = {
         "generation": generation.pin.description,
         "source": f"{source.repo} at {source.revision}",
         "licence": source.licence_spdx,
     }
+    return stage(
+        asset_key(generation.name, name),
+        version,
+        kinds=kinds,
+        pins={"plan": generation.plan_sha256, **pins},
+        after=[asset_key(generation.name, earlier) for earlier in after],
+        checks=checks or {},
+        metadata=about | (metadata or {}),
+        partitions=region_partitions(generation) if by_region else None,
+    )
+
+
+def stage(
+    key: dg.AssetKey,
+    version: int,
+    *,
+    kinds: set[str],
+    pins: dict[str, Json],
+    after: Sequence[dg.AssetKey],
+    checks: Mapping[str, str],
+    metadata: Metadata,
+    partitions: dg.PartitionsDefinition[str] | None = None,
+) -> Decorator:
+    """Return `@dg.asset`, whose docstring becomes the page's story; each of `checks` (name: what it says) is blocking.
+
+    A check of a partitioned asset has a verdict of its own for each partition.
+    """
+    group, name = key.path
+    with warnings.catch_warnings():
+        # Partitioned checks are a preview in Dagster 1.13; the snapshot of the graph would show a change.
+        warnings.simplefilter("ignore", dg.PreviewWarning)
+        specs = [
+            dg.AssetCheckSpec(check, asset=key, description=text, blocking=True, partitions_def=partitions)
+            for check, text in checks.items()
+        ]
+    decorator: Decorator = dg.asset(
+        key=key,
+        deps=after,
+        group_name=plain_name(group),
+        kinds=kinds,
+        owners=["team:corpus"],
+        code_version=code_version(name, version, pins),
+        check_specs=specs,
+        metadata={"pins": pins, **metadata},
+        partitions_def=partitions,
+    )
+    return decorator

@@ -58,7 +58,8 @@ class Region:
     def tokens(self, document: int) -> tuple[Ids, Masks]:
         """Return ids and masks of one document, its EOD included. Raises Absent beyond the last document."""
         if not 0 <= document < len(self):
-            raise Absent("FILE_MISSING", f"{self.folder}: document {document}", f"the region has {len(self)} documents")
+            where = f"{self.folder}: document {document}"
+            raise Absent("NO_SUCH_DOCUMENT", where, f"the region has {len(self)} documents")
         begin, end = int(self.offsets[document]), int(self.offsets[document + 1])
         return self.ids[begin:end], self.cases[begin:end]
 

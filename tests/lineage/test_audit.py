@@ -104,7 +104,7 @@ def test_what_is_not_there_is_absent(sample_home: Home, mix: str) -> None:
     for number in (-1, windows):
         with pytest.raises(Absent) as caught:
             audit_window(sample_home, mix, number)
-        assert str(caught.value) == (f"FILE_MISSING {mix}: window {number}: the mix has windows 0 to {windows - 1}")
+        assert str(caught.value) == (f"NO_SUCH_WINDOW {mix}: window {number}: the mix has windows 0 to {windows - 1}")
     with pytest.raises(Absent) as caught:
         audit_window(sample_home, "none", 0)
     assert str(caught.value) == (
