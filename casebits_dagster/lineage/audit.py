@@ -117,14 +117,24 @@ def _hash_file(folder: Path, files: dict[str, str], name: str, ledger: Ledger, n
 
 
 def _rows_of(mix: _Mix, window: int, ledger: Ledger) -> list[Row]:
-    """Return the segments of a window, as they follow each other without a gap."""
+    """Return the segments of a window that can be followed, after checking that they fill it without a gap."""
     first, last = np.searchsorted(mix.segments["window"], [window, window + 1])
     rows = _as_dicts(mix.segments[first:last])
     ends = list(itertools.accumulate(row["length"] for row in rows))
     tiled = [row["position"] for row in rows] + [mix.report.recipe.sequence_length] == [0, *ends]
     where = f"{mix.folder.name}/{SEGMENTS}"
     ledger.holds("segments fill the window", where, tiled, "segments overlap or leave a gap")
-    return rows
+    known = [row for row in rows if _is_known(mix, row)]
+    missing = len(rows) - len(known)
+    if missing:
+        problem = f"{missing} of its segments name a document, generation or kind that is not there"
+        ledger.holds("segments name what is there", where, False, problem)
+    return known
+
+
+def _is_known(mix: _Mix, row: Row) -> bool:
+    listed = row["document"] < len(mix.documents) and row["kind"] < len(KINDS)
+    return listed and int(mix.documents["generation"][row["document"]]) < len(mix.report.sources)
 
 
 def _as_dicts(rows: NDArray[Any]) -> list[Row]:

@@ -148,13 +148,13 @@ def _shard(scene: Scene, stream: str) -> Path:
     return scene.home.mix(scene.mix) / f"train_000000.{stream}.u16le"
 
 
-def _table(name: str, field: str) -> Callable[[Scene], None]:
+def _table(name: str, field: str, bits: int = 1) -> Callable[[Scene], None]:
     def tamper(scene: Scene) -> None:
         path = scene.home.mix(scene.mix) / name
         rows = np.load(path)
         rows[field][
             scene.segment["document"] if name == TABLE else np.flatnonzero(rows["window"] == scene.window)[0]
-        ] ^= 1
+        ] ^= bits
         np.save(path, rows)
 
     return tamper
@@ -187,6 +187,11 @@ FAULTS: dict[str, tuple[Callable[[Scene], None], str]] = {
     "segment table": (_table(SEGMENTS, "document_start"), "file of the mix"),
     "segment length": (_table(SEGMENTS, "length"), "segments fill the window"),
     "document table": (_table(TABLE, "index"), "file of the mix"),
+    "segment of no document": (_table(SEGMENTS, "document", 1 << 20), "segments name what is there"),
+    "segment of no kind": (_table(SEGMENTS, "kind", 64), "segments name what is there"),
+    "document of no generation": (_table(TABLE, "generation", 64), "segments name what is there"),
+    "document of no region": (_table(TABLE, "region", 1 << 20), "region of the segment"),
+    "document beyond its region": (_table(TABLE, "index", 1 << 20), "region of the segment"),
     "report of the mix": (
         lambda s: _replace(s.home.mix(s.mix) / REPORT, b'"generation":"sample"', b'"generation":"simple"'),
         "file of the mix",
