@@ -23,24 +23,10 @@ from casebits_dagster.mixing.seeds import I64
 from casebits_dagster.mixing.sources import MixSource
 from casebits_dagster.mixing.supply import Table
 from casebits_dagster.mixing.write import SourceTokens, write_next, write_split
+from casebits_dagster.records import mix
 from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import CasebitsError
 from casebits_dagster.records.layout import Home
-from casebits_dagster.records.mix import (
-    README,
-    RECIPE,
-    REPORT,
-    SEGMENTS,
-    SELECTED,
-    TABLE,
-    TRAIN,
-    VALIDATION,
-    MixReport,
-    Separator,
-    SourceUsed,
-    SplitFiles,
-    val_name,
-)
 from casebits_dagster.records.recipe import Recipe
 from casebits_dagster.stores.local import LocalStore
 
@@ -49,7 +35,7 @@ from casebits_dagster.stores.local import LocalStore
 class BuiltMix:
     """A published mix. `published` is False when identical bytes were there."""
 
-    report: MixReport
+    report: mix.MixReport
     manifest_sha256: str
     folder: Path
     published: bool
@@ -102,50 +88,50 @@ def _pack(recipe: Recipe, chosen: Chosen) -> Packed:
     return Packed(plan, chosen.train[keep], chosen.train[~keep])
 
 
-def _write(writer: FolderWriter, recipe: Recipe, chosen: Chosen, packed: Packed) -> MixReport:
+def _write(writer: FolderWriter, recipe: Recipe, chosen: Chosen, packed: Packed) -> mix.MixReport:
     tokens = SourceTokens(packed.used, chosen.sources)
-    train, counts = write_split(writer, TRAIN, packed.plan, tokens, recipe.windows_per_shard)
+    train, counts = write_split(writer, mix.TRAIN, packed.plan, tokens, recipe.windows_per_shard)
     write_next(writer, packed.plan, tokens)
     validation = _write_validation(writer, recipe, chosen)
     _write_tables(writer, packed)
     report = _report(recipe, chosen, packed, train, validation, counts)
-    writer.put(RECIPE, recipe.to_bytes())
-    writer.put(REPORT, report.to_bytes())
-    writer.put(README, readme(report).encode())
+    writer.put(mix.RECIPE, recipe.to_bytes())
+    writer.put(mix.REPORT, report.to_bytes())
+    writer.put(mix.README, readme(report).encode())
     return report
 
 
-def _write_validation(writer: FolderWriter, recipe: Recipe, chosen: Chosen) -> SplitFiles:
+def _write_validation(writer: FolderWriter, recipe: Recipe, chosen: Chosen) -> mix.SplitFiles:
     length, windows, table = recipe.sequence_length, chosen.validation_windows, chosen.validation
     file_tokens = windows * length + 1 if windows else 0
     plan = in_order(table["tokens"].astype(np.int64), np.arange(len(table)), length, file_tokens)
     tokens = SourceTokens(table, chosen.sources)
-    files, _ = write_split(writer, VALIDATION, plan, tokens, recipe.windows_per_shard)
-    writer.put_npy(val_name(SEGMENTS), plan.segments)
-    writer.put_npy(val_name(TABLE), table)
+    files, _ = write_split(writer, mix.VALIDATION, plan, tokens, recipe.windows_per_shard)
+    writer.put_npy(mix.val_name(mix.SEGMENTS), plan.segments)
+    writer.put_npy(mix.val_name(mix.TABLE), table)
     return files
 
 
 def _write_tables(writer: FolderWriter, packed: Packed) -> None:
     used = packed.used
-    writer.put_npy(SEGMENTS, packed.plan.segments)
-    writer.put_npy(TABLE, used)
+    writer.put_npy(mix.SEGMENTS, packed.plan.segments)
+    writer.put_npy(mix.TABLE, used)
     once = used[np.sort(np.unique(used["id"], return_index=True)[1])]
     names = ("id", "generation", "region", "index", "tokens")
-    writer.put_npz(SELECTED, {name: np.ascontiguousarray(once[name]) for name in names})
+    writer.put_npz(mix.SELECTED, {name: np.ascontiguousarray(once[name]) for name in names})
 
 
 def _report(
-    recipe: Recipe, chosen: Chosen, packed: Packed, train: SplitFiles, validation: SplitFiles, counts: I64
-) -> MixReport:
+    recipe: Recipe, chosen: Chosen, packed: Packed, train: mix.SplitFiles, validation: mix.SplitFiles, counts: I64
+) -> mix.MixReport:
     first, plan = chosen.sources[0], packed.plan
-    return MixReport(
+    return mix.MixReport(
         recipe=recipe,
         recipe_sha256=sha256(recipe.to_bytes()),
         sources=_sources_used(chosen),
         mixes=chosen.mixes,
         licences=tuple(sorted({licence for source in chosen.sources for licence in source.licences})),
-        separator=Separator(id=first.separator_id, position=first.separator_position),
+        separator=mix.Separator(id=first.separator_id, position=first.separator_position),
         selection=chosen.describe(packed.used),
         train=train,
         validation=validation,
@@ -159,24 +145,16 @@ def _report(
     )
 
 
-def _sources_used(chosen: Chosen) -> tuple[SourceUsed, ...]:
-    return tuple(
-        SourceUsed(
-            generation=source.generation,
-            manifest_version=source.manifest_version,
-            manifest_sha256=source.manifest_sha256,
-            vocabulary_sha256=source.vocabulary_sha256,
-            licences=source.licences,
-        )
-        for source in chosen.sources
-    )
+def _sources_used(chosen: Chosen) -> tuple[mix.SourceUsed, ...]:
+    fields = mix.SourceUsed.__slots__
+    return tuple(mix.SourceUsed(**{name: getattr(source, name) for name in fields}) for source in chosen.sources)
 
 
 def _require_same(folder: Path, recipe: Recipe, chosen: Chosen) -> None:
     """Say plainly why a published mix of this name cannot be made again: another recipe, or another frontier."""
     if not folder.exists():
         return
-    report = MixReport.parse((folder / REPORT).read_bytes(), f"mixes/{recipe.mix}/{REPORT}")
+    report = mix.MixReport.parse((folder / mix.REPORT).read_bytes(), f"mixes/{recipe.mix}/{mix.REPORT}")
     remedy = "a published mix is never overwritten: declare a new name, or remove its folder yourself"
     for code, what, published, asked in (
         ("MIX_RECIPE", "recipe", report.recipe, recipe),

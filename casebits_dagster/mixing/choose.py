@@ -45,7 +45,7 @@ def _select(recipe: Recipe, selection: Selection, sources: Mapping[str, MixSourc
     windows = selection.windows or (selection.tokens or 0) // length
     used = _sources([domain.generation for domain in selection.domains], sources)
     excluded = [EarlierMix(home, name) for name in selection.exclude]
-    ids = [mix.archive(SELECTED)["id"] for mix in excluded]
+    ids = [mix.load(SELECTED)["id"] for mix in excluded]
     whole_windows = length if recipe.aligned else 0
     have = supply(selection, used, np.concatenate([np.empty(0, "V16"), *ids]), whole_windows)
     margins, profile = _margins(selection, home)
@@ -82,8 +82,8 @@ def _documents_of(recipe: Recipe, sources: Mapping[str, MixSource], home: Home) 
     report = earlier.report()
     return Chosen(
         sources=list(_sources([source.generation for source in report.sources], sources).values()),
-        train=earlier.table(TABLE),
-        validation=earlier.table(val_name(TABLE)),
+        train=earlier.load(TABLE),
+        validation=earlier.load(val_name(TABLE)),
         validation_windows=report.validation.windows * report.recipe.sequence_length // recipe.sequence_length,
         mixes=(earlier.used("documents_of"),),
         describe=lambda kept: report.selection,

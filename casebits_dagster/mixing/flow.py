@@ -6,8 +6,11 @@ augmenting paths found breadth first, so the cost is a few passes over a table o
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
+
+import numpy as np
+
+from casebits_dagster.mixing.seeds import I64
 
 Cells = list[list[int]]
 
@@ -24,58 +27,31 @@ class Flow:
 
 def maximum_flow(rows: list[int], columns: list[int], caps: Cells, start: Cells | None = None) -> Flow:
     """Return a maximum flow, grown from the feasible flow `start` (whose rows and columns it never lowers)."""
-    cells = [list(row) for row in start] if start else [[0] * len(columns) for _ in rows]
-    row_left = [want - sum(row) for want, row in zip(rows, cells, strict=True)]
-    column_left = [want - sum(column) for want, column in zip(columns, zip(*cells, strict=True), strict=True)]
-    while True:
-        from_row, from_column = _reach(row_left, column_left, caps, cells)
-        end = next((j for j in from_column if column_left[j]), None)
-        if end is None:
-            return Flow(cells, sum(map(sum, cells)), frozenset(from_row), frozenset(from_column))
-        _augment(end, from_row, from_column, row_left, column_left, caps, cells)
+    row, column = slice(0, len(rows)), slice(len(rows), len(rows) + len(columns))
+    source, sink = column.stop, column.stop + 1
+    cells = np.array(start if start else np.zeros((len(rows), len(columns))), np.int64)
+    room = np.zeros((sink + 1, sink + 1), np.int64)
+    room[source, row], room[column, sink] = rows - cells.sum(axis=1), columns - cells.sum(axis=0)
+    room[row, column], room[column, row] = caps - cells, cells.T
+    while sink in (before := _reach(room, source)):
+        path = [sink]
+        while path[-1] != source:
+            path.append(before[path[-1]])
+        begins, ends = path[1:], path[:-1]
+        more = room[begins, ends].min()
+        room[begins, ends] -= more
+        room[ends, begins] += more
+    found = room[column, row].T
+    cut = [frozenset(k - part.start for k in before if part.start <= k < part.stop) for part in (row, column)]
+    return Flow(found.tolist(), int(found.sum()), *cut)
 
 
-def _reach(
-    row_left: list[int], column_left: list[int], caps: Cells, cells: Cells
-) -> tuple[dict[int, int], dict[int, int]]:
-    """Return which rows and columns have room, each with the node before it (-1: the source), nearest first."""
-    from_row = {i: -1 for i, left in enumerate(row_left) if left > 0}
-    from_column: dict[int, int] = {}
-    waiting = deque(from_row)
-    while waiting:
-        i = waiting.popleft()
-        for j in range(len(column_left)):
-            if j not in from_column and cells[i][j] < caps[i][j]:
-                from_column[j] = i
-                for other in range(len(row_left)):
-                    if other not in from_row and cells[other][j] > 0:
-                        from_row[other] = j
-                        waiting.append(other)
-    return from_row, from_column
-
-
-def _augment(
-    end: int,
-    from_row: dict[int, int],
-    from_column: dict[int, int],
-    row_left: list[int],
-    column_left: list[int],
-    caps: Cells,
-    cells: Cells,
-) -> None:
-    path: list[tuple[int, int, int]] = []
-    j, room = end, column_left[end]
-    while True:
-        i = from_column[j]
-        path.append((i, j, 1))
-        room = min(room, caps[i][j] - cells[i][j])
-        j = from_row[i]
-        if j < 0:
-            break
-        path.append((i, j, -1))
-        room = min(room, cells[i][j])
-    room = min(room, row_left[i])
-    for row, column, sign in path:
-        cells[row][column] += sign * room
-    row_left[i] -= room
-    column_left[end] -= room
+def _reach(room: I64, source: int) -> dict[int, int]:
+    """Return the nodes that have room on a way from the source, nearest first, each with the node before it."""
+    before, waiting = {source: source}, [source]
+    for node in waiting:
+        for after in np.flatnonzero(room[node]).tolist():
+            if after not in before:
+                before[after] = node
+                waiting.append(after)
+    return before

@@ -69,22 +69,17 @@ class EarlierMix:
         self.hashes = {name: digest for digest, _, name in lines}
 
     def read(self, name: str) -> bytes:
-        path = self.folder / name
+        path, where = self.folder / name, f"mixes/{self.name}/{name}"
         if not path.is_file():
-            raise Refused("FILE_MISSING", f"mixes/{self.name}/{name}", "the mix is not whole")
+            raise Refused("FILE_MISSING", where, "the mix is not whole")
         raw = path.read_bytes()
         if sha256(raw) != self.hashes.get(name):
-            where = f"mixes/{self.name}/{name}"
             raise Refused("FILE_HASH", where, expected=self.hashes.get(name), read=sha256(raw))
         return raw
 
-    def table(self, name: str) -> NDArray[Any]:
-        found: NDArray[Any] = np.load(io.BytesIO(self.read(name)), allow_pickle=False)
-        return found
-
-    def archive(self, name: str) -> dict[str, NDArray[Any]]:
-        with np.load(io.BytesIO(self.read(name)), allow_pickle=False) as found:
-            return dict(found)
+    def load(self, name: str) -> Any:
+        """Return the array of a `.npy`, or the arrays of a `.npz` by name."""
+        return np.load(io.BytesIO(self.read(name)), allow_pickle=False)
 
     def used(self, role: Literal["documents_of", "exclude", "from_mix"]) -> MixUsed:
         return MixUsed(mix=self.name, role=role, manifest_sha256=self.manifest_sha256)

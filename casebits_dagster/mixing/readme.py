@@ -13,8 +13,9 @@ Verify it with `casebits verify mix <this folder>`; `mix_report.json` has every 
 
 ## Reading it
 
-Two little-endian uint16 streams a shard, same positions: token ids `{split}_NNNNNN.ids.u16le` and case masks
-`{split}_NNNNNN.case.u16le` (bit b: byte b of the token is a capital). {per_shard:,} windows a shard, {shards} shard(s);
+Two little-endian uint16 streams a shard, same positions: token ids `train_NNNNNN.ids.u16le` and case masks
+`train_NNNNNN.case.u16le` (bit b: byte b of the token is a capital). \
+{windows_per_shard:,} windows a shard, {shards} shard(s);
 the last may have fewer. Each shard carries one extra token after its last window, the last target (the last shard of a
 concatenation: all that is left).
 
@@ -25,12 +26,13 @@ concatenation: all that is left).
   no target is false then.
 - `segments.npy` (memory-mapped numpy table, sorted) says which run of which document stands where; `documents.npy`
   names the documents. Attention masks, resume and audits need nothing else.
-- Separator: id {separator} with mask 0, at the {position} of every document.
-- Validation: `val_*`, {val_windows:,} windows from documents that are in no training mix.
+- Separator: id {report.separator.id} with mask 0, at the {report.separator.position} of every document.
+- Validation: `val_*`, {report.validation.windows:,} windows from documents that are in no training mix.
 
 ## Reference points for the loss, nats a token
 
-uniform ln({vocabulary:,}) = {uniform}, token frequencies only = {unigram}. A run that settles near the second has
+uniform ln({vocabulary_size:,}) = {uniform_nats}, token frequencies only = {unigram_nats}. \
+A run that settles near the second has
 learned no order: suspect the order of tokens in what it reads.
 
 ## Licence
@@ -48,22 +50,10 @@ def readme(report: MixReport) -> str:
         for source in report.sources
     )
     return _TEXT.format(
-        mix=recipe.mix,
-        description=recipe.description,
-        windows=train.windows,
+        **{**recipe.to_dict(), **train.to_dict(), **report.loss_reference.to_dict()},
         length=recipe.sequence_length,
         tokens=train.windows * recipe.sequence_length,
-        strategy=recipe.strategy,
-        documents=train.documents,
-        split="train",
-        per_shard=recipe.windows_per_shard,
-        shards=train.shards,
-        separator=report.separator.id,
-        position=report.separator.position,
-        val_windows=report.validation.windows,
-        vocabulary=report.loss_reference.vocabulary_size,
-        uniform=report.loss_reference.uniform_nats,
-        unigram=report.loss_reference.unigram_nats,
+        report=report,
         licences="\n".join(f"- {licence}" for licence in report.licences),
         sources="; ".join(sources),
     )

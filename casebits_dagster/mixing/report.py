@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from decimal import Context, Decimal
 from typing import Any
 
@@ -12,22 +13,10 @@ from numpy.typing import NDArray
 from casebits_dagster.mixing.flow import Cells
 from casebits_dagster.mixing.packing.layout import FLOATED_TAIL, TAIL, WindowPlan, lost_tokens
 from casebits_dagster.mixing.seeds import I64
-from casebits_dagster.mixing.select import cell_totals
+from casebits_dagster.mixing.select import cell_counts, cell_totals
 from casebits_dagster.mixing.supply import Supply, Table
 from casebits_dagster.mixing.targets import Margins, Targets
-from casebits_dagster.records.mix import (
-    CellReport,
-    Conservation,
-    ContextRow,
-    CutDocument,
-    DomainsInWindows,
-    LossReference,
-    MarginReport,
-    ReturnedDocument,
-    SelectionReport,
-    Tails,
-    WindowDomains,
-)
+from casebits_dagster.records import mix
 from casebits_dagster.records.record import micro_text
 
 EXACT = Context(prec=40)
@@ -40,29 +29,28 @@ def share(part: int, whole: int) -> Decimal:
 
 def selection_report(
     asked: int, targets: Targets, margins: Margins, supply: Supply, selected: Cells, used: Table
-) -> SelectionReport:
+) -> mix.SelectionReport:
     """Return targets against supply, selection and result, for every cell, row and column."""
     shape = len(targets.rows), len(targets.columns)
-    stock = cell_totals(supply.train, *shape)
-    achieved = cell_totals(used, *shape)
-    stock_counts, used_counts = _cell_counts(supply.train, shape), _cell_counts(used, shape)
+    stock, achieved = (np.array(cell_totals(table, *shape)) for table in (supply.train, used))
+    columns = {
+        "supply_documents": cell_counts(supply.train, *shape),
+        "supply_tokens": stock.tolist(),
+        "target_tokens": targets.cells,
+        "selected_tokens": selected,
+        "achieved_tokens": achieved.tolist(),
+        "achieved_documents": cell_counts(used, *shape),
+        "error_tokens": (achieved - targets.cells).tolist(),
+    }
     cells = tuple(
-        CellReport(
+        mix.CellReport(
             domain=margins.row_names[i],
             lengths=margins.column_names[j],
-            supply_documents=stock_counts[i][j],
-            supply_tokens=stock[i][j],
-            target_tokens=targets.cells[i][j],
-            selected_tokens=selected[i][j],
-            achieved_tokens=achieved[i][j],
-            achieved_documents=used_counts[i][j],
-            error_tokens=achieved[i][j] - targets.cells[i][j],
+            **{name: column[i][j] for name, column in columns.items()},
         )
-        for i in range(shape[0])
-        for j in range(shape[1])
+        for i, j in np.ndindex(shape)
     )
-    turned_stock, turned = list(zip(*stock, strict=True)), list(zip(*achieved, strict=True))
-    return SelectionReport(
+    return mix.SelectionReport(
         asked_tokens=asked,
         target_tokens=targets.total,
         feasible=targets.feasible,
@@ -73,35 +61,31 @@ def selection_report(
         unfit_documents=supply.unfit,
         cells=cells,
         domains=_margin(margins.row_names, margins.row_weights, targets.rows, stock, achieved),
-        lengths=_margin(margins.column_names, margins.column_weights, targets.columns, turned_stock, turned),
+        lengths=_margin(margins.column_names, margins.column_weights, targets.columns, stock.T, achieved.T),
     )
 
 
-def _margin(names: Any, weights: Any, targets: list[int], stock: Any, achieved: Any) -> tuple[MarginReport, ...]:
-    total = sum(map(sum, achieved))
+def _margin(
+    names: Sequence[str], weights: Sequence[int], targets: list[int], stock: I64, achieved: I64
+) -> tuple[mix.MarginReport, ...]:
+    rows = zip(names, weights, targets, stock.sum(axis=1).tolist(), achieved.sum(axis=1).tolist(), strict=True)
     return tuple(
-        MarginReport(
+        mix.MarginReport(
             name=name,
             asked_share=share(weight, sum(weights)),
-            supply_tokens=sum(have),
+            supply_tokens=have,
             target_tokens=target,
-            achieved_tokens=sum(got),
-            achieved_share=share(sum(got), total),
-            error_tokens=sum(got) - target,
+            achieved_tokens=got,
+            achieved_share=share(got, int(achieved.sum())),
+            error_tokens=got - target,
         )
-        for name, weight, target, have, got in zip(names, weights, targets, stock, achieved, strict=True)
+        for name, weight, target, have, got in rows
     )
 
 
-def _cell_counts(table: Table, shape: tuple[int, int]) -> Cells:
-    numbers = table["domain"].astype(np.int64) * shape[1] + table["bucket"]
-    found: Cells = np.bincount(numbers, minlength=shape[0] * shape[1]).reshape(shape).tolist()
-    return found
-
-
-def conservation(lengths: I64, plan: WindowPlan, selected_tokens: int) -> Conservation:
+def conservation(lengths: I64, plan: WindowPlan, selected_tokens: int) -> mix.Conservation:
     """Return where every selected token went; `lengths` are those of the documents that the mix holds."""
-    return Conservation(
+    return mix.Conservation(
         selected_tokens=selected_tokens,
         inserted_separators=int(plan.segments["inserted"].sum(dtype=np.int64)),
         window_tokens=plan.windows * plan.sequence_length,
@@ -111,14 +95,14 @@ def conservation(lengths: I64, plan: WindowPlan, selected_tokens: int) -> Conser
     )
 
 
-def cut_documents(lengths: I64, plan: WindowPlan) -> tuple[CutDocument, ...]:
+def cut_documents(lengths: I64, plan: WindowPlan) -> tuple[mix.CutDocument, ...]:
     lost = lost_tokens(lengths, plan.segments)
-    return tuple(CutDocument(document=int(row), lost_tokens=int(lost[row])) for row in np.flatnonzero(lost))
+    return tuple(mix.CutDocument(document=int(row), lost_tokens=int(lost[row])) for row in np.flatnonzero(lost))
 
 
-def returned_documents(rows: Table, generations: list[str]) -> tuple[ReturnedDocument, ...]:
+def returned_documents(rows: Table, generations: list[str]) -> tuple[mix.ReturnedDocument, ...]:
     return tuple(
-        ReturnedDocument(
+        mix.ReturnedDocument(
             id=bytes(row["id"]).hex(),
             generation=generations[int(row["generation"])],
             region=int(row["region"]),
@@ -129,14 +113,14 @@ def returned_documents(rows: Table, generations: list[str]) -> tuple[ReturnedDoc
     )
 
 
-def tails(lengths: I64, plan: WindowPlan) -> Tails:
+def tails(lengths: I64, plan: WindowPlan) -> mix.Tails:
     """Return where the tails of an aligned plan stand; the few in neither place are cut."""
     length, kinds = plan.sequence_length, plan.segments["kind"]
     total = int(((lengths > length) & (lengths % length > 0)).sum())
-    return Tails(total=total, at_start=int((kinds == TAIL).sum()), floated=int((kinds == FLOATED_TAIL).sum()))
+    return mix.Tails(total=total, at_start=int((kinds == TAIL).sum()), floated=int((kinds == FLOATED_TAIL).sum()))
 
 
-def context_table(lengths: I64, plan: WindowPlan, inserted: int) -> tuple[ContextRow, ...]:
+def context_table(lengths: I64, plan: WindowPlan, inserted: int) -> tuple[mix.ContextRow, ...]:
     """Return the same-document context statistic at T/4, T/2 and 3T/4 with the most any layout could reach.
 
     A run of n tokens has max(0, n - d) positions that see a token of their own document d back. Chunks at multiples of
@@ -147,24 +131,19 @@ def context_table(lengths: I64, plan: WindowPlan, inserted: int) -> tuple[Contex
     runs = plan.segments["length"][plan.segments["window"] < plan.windows].astype(np.int64)
     chunks, rest = lengths // length, lengths % length
     rest = rest + np.where((chunks > 0) & (rest > 0), inserted, 0)
-    whole = plan.windows * length
-    rows = []
-    for distance in (length // 4, length // 2, 3 * length // 4):
+
+    def row(distance: int) -> mix.ContextRow:
         found = int(np.maximum(0, runs - distance).sum())
         bound = int((chunks * (length - distance) + np.maximum(0, rest - distance)).sum())
-        rows.append(
-            ContextRow(
-                distance=distance,
-                tokens=found,
-                share=share(found, whole),
-                bound_tokens=bound,
-                bound_share=share(bound, whole),
-            )
+        shares = [share(tokens, plan.windows * length) for tokens in (found, bound)]
+        return mix.ContextRow(
+            distance=distance, tokens=found, share=shares[0], bound_tokens=bound, bound_share=shares[1]
         )
-    return tuple(rows)
+
+    return tuple(row(distance) for distance in (length // 4, length // 2, 3 * length // 4))
 
 
-def window_domains(plan: WindowPlan, domains: NDArray[Any]) -> WindowDomains:
+def window_domains(plan: WindowPlan, domains: NDArray[Any]) -> mix.WindowDomains:
     """Return how many domains share a window, and how many mixed windows are nearly of one."""
     rows = plan.segments[plan.segments["window"] < plan.windows]
     width = int(domains.max(initial=0)) + 1
@@ -174,21 +153,21 @@ def window_domains(plan: WindowPlan, domains: NDArray[Any]) -> WindowDomains:
     mixed = np.bincount(rows["window"], minlength=plan.windows) > 1
     one_sided = mixed & (20 * tokens.max(axis=1, initial=0) > 19 * plan.sequence_length)
     counted = Counter((tokens > 0).sum(axis=1).tolist())
-    return WindowDomains(
-        domains=tuple(DomainsInWindows(domains=k, windows=count) for k, count in sorted(counted.items())),
+    return mix.WindowDomains(
+        domains=tuple(mix.DomainsInWindows(domains=k, windows=count) for k, count in sorted(counted.items())),
         mixed_windows=int(mixed.sum()),
         one_sided_windows=int(one_sided.sum()),
     )
 
 
-def loss_reference(counts: I64, vocabulary_size: int) -> LossReference:
+def loss_reference(counts: I64, vocabulary_size: int) -> mix.LossReference:
     """Return ln(V) and the entropy of the id counts, in nats, by exactly rounded decimals (equal on every machine)."""
     total = int(counts.sum())
     weighted = Decimal(0)
     for count, ids in sorted(Counter(counts[counts > 0].tolist()).items()):
         weighted = EXACT.add(weighted, EXACT.multiply(Decimal(ids * count), EXACT.ln(Decimal(count))))
     unigram = EXACT.subtract(EXACT.ln(Decimal(total)), EXACT.divide(weighted, Decimal(total))) if total else Decimal(0)
-    return LossReference(
+    return mix.LossReference(
         vocabulary_size=vocabulary_size,
         uniform_nats=_six(EXACT.ln(Decimal(vocabulary_size))),
         unigram_nats=_six(unigram),

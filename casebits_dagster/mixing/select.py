@@ -8,6 +8,7 @@ the residue. Inside a cell documents stand in the order of a hash of their id, a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -37,10 +38,18 @@ def hash_order(table: Table, seed: str) -> I64:
 
 def cell_totals(table: Table, rows: int, columns: int) -> Cells:
     """Return the tokens of each domain and length bucket."""
-    cells = table["domain"].astype(np.int64) * columns + table["bucket"]
-    totals = np.zeros(rows * columns, np.int64)
-    np.add.at(totals, cells, table["tokens"].astype(np.int64))
-    found: Cells = totals.reshape(rows, columns).tolist()
+    return _cell_sums(table, rows, columns, table["tokens"])
+
+
+def cell_counts(table: Table, rows: int, columns: int) -> Cells:
+    """Return the documents of each domain and length bucket."""
+    return _cell_sums(table, rows, columns, 1)
+
+
+def _cell_sums(table: Table, rows: int, columns: int, values: Any) -> Cells:
+    sums = np.zeros((rows, columns), np.int64)
+    np.add.at(sums, (table["domain"], table["bucket"]), values)
+    found: Cells = sums.tolist()
     return found
 
 
@@ -72,23 +81,19 @@ def select_validation(table: Table, tokens: int, seed: str) -> Table:
     """Return validation documents in selection order, just enough for `tokens` tokens, or raise MIX_VALIDATION."""
     ordered = table[hash_order(table, seed)]
     ends = np.cumsum(ordered["tokens"].astype(np.int64))
-    if tokens and (not len(ends) or ends[-1] < tokens):
-        supply = int(ends[-1]) if len(ends) else 0
-        remedy = "ask for fewer validation windows"
-        problem = "too few validation tokens"
-        raise CasebitsError(
-            "MIX_VALIDATION", "validation_windows", problem, expected=tokens, read=supply, remedy=remedy
-        )
+    supply = int(ends[-1]) if len(ends) else 0
+    if supply < tokens:
+        where, problem, remedy = "validation_windows", "too few validation tokens", "ask for fewer validation windows"
+        raise CasebitsError("MIX_VALIDATION", where, problem, expected=tokens, read=supply, remedy=remedy)
     return ordered[: int(np.searchsorted(ends, tokens)) + 1] if tokens else ordered[:0]
 
 
 def _cell_members(table: Table, shape: tuple[int, int], seed: str) -> list[list[I64]]:
     order = hash_order(table, seed)
     numbers = (table["domain"].astype(np.int64) * shape[1] + table["bucket"])[order]
-    grouped = order[np.argsort(numbers, kind="stable")]
     cuts = np.cumsum(np.bincount(numbers, minlength=shape[0] * shape[1]))[:-1]
-    flat = np.split(grouped, cuts)
-    return [flat[i * shape[1] : (i + 1) * shape[1]] for i in range(shape[0])]
+    members = np.split(order[np.argsort(numbers, kind="stable")], cuts)
+    return [members[i * shape[1] : (i + 1) * shape[1]] for i in range(shape[0])]
 
 
 def _nearest(ends: I64, want: int) -> int:
@@ -102,11 +107,10 @@ def _nearest(ends: I64, want: int) -> int:
 
 def _settle(cells: list[I64], tokens: I64, taken: np.ndarray[tuple[int], np.dtype[np.bool]], residue: int) -> int:
     """Close the residue exactly by adding, leaving out or swapping one document inside a cell; return what remains."""
-    nothing = np.zeros(1, np.int64)
     for members in cells if residue else []:
         inside, outside = members[taken[members]], members[~taken[members]]
-        leave = np.concatenate([nothing, tokens[inside]])
-        enter = np.concatenate([nothing, tokens[outside]])
+        # Number 0 stands for no document, on either side.
+        leave, enter = (np.concatenate([[0], tokens[side]]) for side in (inside, outside))
         _, at_enter, at_leave = np.intersect1d(enter, leave + residue, return_indices=True)
         if len(at_enter):
             if at_enter[0]:

@@ -76,12 +76,9 @@ def plan_targets(margins: Margins, supply: Cells, windows: int, sequence_length:
     if policy == "shrink" and most:
         rows, columns = margins.totals(most * sequence_length)
         return _fitted(rows, columns, supply, False, f"{why}: taken, as the recipe says")
-    if policy == "keep_domains" and all(want <= sum(row) for want, row in zip(rows, supply, strict=True)):
-        kept = _relaxed(rows, supply, flow.cells)
+    if policy == "keep_domains" and (kept := _relaxed(rows, supply, flow.cells)):
         return _fitted(rows, kept, supply, False, f"{why}: domain shares kept, length shares moved")
-    turned = _turned(supply)
-    if policy == "keep_lengths" and all(want <= sum(row) for want, row in zip(columns, turned, strict=True)):
-        kept = _relaxed(columns, turned, _turned(flow.cells))
+    if policy == "keep_lengths" and (kept := _relaxed(columns, _turned(supply), _turned(flow.cells))):
         return _fitted(kept, columns, supply, False, f"{why}: length shares kept, domain shares moved")
     remedy = "lower the budget, change the shares, or set when_infeasible"
     raise CasebitsError("MIX_INFEASIBLE", f"selection of {asked:,} tokens", why, remedy=remedy)
@@ -168,13 +165,16 @@ def _water_fill(want: int, stock: Sequence[int], weights: Sequence[float]) -> fl
     return 1.0 / open_cells[-1][0]
 
 
-def _relaxed(rows: list[int], supply: Cells, flow: Cells) -> list[int]:
-    """Return column sums that can be met with these rows: the flow, and what is missing in proportion to spare."""
+def _relaxed(rows: list[int], supply: Cells, flow: Cells) -> list[int] | None:
+    """Return column sums that can be met with these rows: the flow, and what is missing in proportion to spare; None
+    where a row asks for more than its supply."""
+    if any(want > sum(stock) for want, stock in zip(rows, supply, strict=True)):
+        return None
     cells = [list(row) for row in flow]
-    for i, want in enumerate(rows):
-        spare = [s - f for s, f in zip(supply[i], flow[i], strict=True)]
-        if want > sum(flow[i]):
-            cells[i] = [f + more for f, more in zip(flow[i], apportion(want - sum(flow[i]), spare), strict=True)]
+    for want, stock, row in zip(rows, supply, cells, strict=True):
+        if want > sum(row):
+            more = apportion(want - sum(row), [have - used for have, used in zip(stock, row, strict=True)])
+            row[:] = [used + extra for used, extra in zip(row, more, strict=True)]
     return [sum(column) for column in zip(*cells, strict=True)]
 
 

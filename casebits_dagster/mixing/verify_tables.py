@@ -5,18 +5,16 @@ Pure over arrays and records; shares nothing with the planner and writer but the
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from casebits_dagster.mixing.verify_sources import PinnedFrontier
+from casebits_dagster.mixing.verify_sources import AdmittedRegion, Split, Table
 from casebits_dagster.records.errors import CasebitsError
-from casebits_dagster.records.mix import KINDS, SEGMENTS, TABLE, MixReport
+from casebits_dagster.records.mix import KINDS, SEGMENTS, TABLE, TRAIN, MixReport
 from casebits_dagster.records.recipe import Selection
 
-Table = NDArray[Any]
 _WHOLE, _CHUNK, _TAIL, _FLOATED, _CUT = range(len(KINDS))
 
 
@@ -24,98 +22,103 @@ def fail(code: str, where: str, problem: str = "", *, expected: object = None, r
     raise CasebitsError(code, where, problem, expected=expected, read=read)
 
 
-def check_documents(name: str, table: Table, frontiers: list[PinnedFrontier], *, validation: bool) -> None:
+def first(wrong: NDArray[np.bool_]) -> list[int]:
+    """Return the first place that is wrong, alone in a list, or nothing: `for at in first(...): fail(...)`."""
+    found: list[int] = np.flatnonzero(wrong)[:1].tolist()
+    return found
+
+
+def check_documents(split: Split) -> None:
     """Every row names an admitted document by id, length and side of the split (MIX_DOCUMENT, MIX_SPLIT)."""
-    for number, row in enumerate(table):
-        where = f"{name}[{number}]"
-        if row["generation"] >= len(frontiers):
-            fail(
-                "MIX_DOCUMENT", where, "no such source", expected=f"below {len(frontiers)}", read=int(row["generation"])
-            )
-        region = frontiers[int(row["generation"])].region(int(row["region"]))
-        index = int(row["index"])
-        if index >= len(region.document_ids):
-            fail("MIX_DOCUMENT", where, expected=f"one of {len(region.document_ids)} documents", read=index)
-        if bytes(row["id"]) != region.document_ids[index]:
-            fail("MIX_DOCUMENT", where, "id", expected=region.document_ids[index].hex(), read=bytes(row["id"]).hex())
-        tokens = int(region.offsets[index + 1] - region.offsets[index])
-        if row["tokens"] != tokens:
-            fail("MIX_DOCUMENT", where, "tokens", expected=tokens, read=int(row["tokens"]))
-        if region.is_validation(index) != validation:
-            sides = ("train", "validation")
-            fail("MIX_SPLIT", where, expected=f"a {sides[validation]} document", read=sides[not validation])
+    name, table, sources = split.file(TABLE), split.documents, len(split.frontiers)
+    for at in first(table["generation"] >= sources):
+        read = int(table["generation"][at])
+        fail("MIX_DOCUMENT", f"{name}[{at}]", "no such source", expected=f"below {sources}", read=read)
+    for region, places in split.by_region(table):
+        _check_documents_of(region, table[places], [f"{name}[{place}]" for place in places], split.name != TRAIN)
 
 
-def check_domains(name: str, table: Table, frontiers: list[PinnedFrontier], selection: Selection) -> None:
+def _check_documents_of(region: AdmittedRegion, rows: Table, where: list[str], validation: bool) -> None:
+    index, count = rows["index"].astype(np.int64), len(region.document_ids)
+    for at in first(index >= count):
+        fail("MIX_DOCUMENT", where[at], expected=f"one of {count} documents", read=int(index[at]))
+    ids, tokens = region.document_ids[index], np.diff(region.offsets)[index]
+    for at in first(rows["id"] != ids):
+        fail("MIX_DOCUMENT", where[at], "id", expected=bytes(ids[at]).hex(), read=bytes(rows["id"][at]).hex())
+    for at in first(rows["tokens"] != tokens):
+        fail("MIX_DOCUMENT", where[at], "tokens", expected=int(tokens[at]), read=int(rows["tokens"][at]))
+    for at in first(region.validation(index) != validation):
+        sides = ("train", "validation")
+        fail("MIX_SPLIT", where[at], expected=f"a {sides[validation]} document", read=sides[not validation])
+
+
+def check_domains(split: Split, selection: Selection) -> None:
     """Domain and bucket of every row follow from its cluster and length (MIX_DOMAIN)."""
-    for number, row in enumerate(table):
-        frontier = frontiers[int(row["generation"])]
-        cluster = frontier.region(int(row["region"])).clusters[int(row["index"])]
-        domains = [
-            k
-            for k, domain in enumerate(selection.domains)
-            if domain.generation == frontier.name and (not domain.clusters or cluster in domain.clusters)
-        ]
-        bucket = sum(edge <= row["tokens"] for edge in selection.lengths.edges)
-        if [int(row["domain"])] != domains or row["bucket"] != bucket:
-            read = [int(row["domain"])], int(row["bucket"])
-            fail("MIX_DOMAIN", f"{name}[{number}]", "domain and bucket", expected=(domains, bucket), read=read)
+    table = split.documents
+    clusters = np.empty(len(table), np.int64)
+    for region, places in split.by_region(table):
+        clusters[places] = region.clusters[table["index"][places]]
+    fits = np.empty((len(selection.domains), len(table)), bool)
+    names = np.array([frontier.name for frontier in split.frontiers])[table["generation"]]
+    for k, domain in enumerate(selection.domains):
+        fits[k] = (names == domain.generation) & (not domain.clusters or np.isin(clusters, domain.clusters))
+    buckets = np.searchsorted(np.array(selection.lengths.edges, np.int64), table["tokens"], side="right")
+    wrong = (fits.sum(axis=0) != 1) | (fits.argmax(axis=0) != table["domain"]) | (buckets != table["bucket"])
+    for at in first(wrong):
+        expected = np.flatnonzero(fits[:, at]).tolist(), int(buckets[at])
+        read = [int(table["domain"][at])], int(table["bucket"][at])
+        fail("MIX_DOMAIN", f"{TABLE}[{at}]", "domain and bucket", expected=expected, read=read)
 
 
-def check_uses(table: Table, selection: Selection | None) -> None:
+def check_uses(table: Table, selection: Selection) -> None:
     """A text is used at most as often as its domain's epochs allow (MIX_EPOCHS)."""
-    rows = list(zip(map(bytes, table["id"]), table["domain"].tolist(), strict=True))
-    uses = Counter(name for name, _ in rows)
-    for number, (name, domain) in enumerate(rows):
-        allowed = selection.domains[domain].epochs if selection else uses[name]
-        if uses[name] > allowed:
-            fail("MIX_EPOCHS", f"{TABLE}[{number}]", expected=f"at most {allowed} uses", read=uses[name])
+    _, text, counts = np.unique(table["id"], return_inverse=True, return_counts=True)
+    uses = counts[text]
+    allowed = np.array([domain.epochs for domain in selection.domains])[table["domain"]]
+    for at in first(uses > allowed):
+        fail("MIX_EPOCHS", f"{TABLE}[{at}]", expected=f"at most {allowed[at]} uses", read=int(uses[at]))
 
 
-def check_segments(name: str, rows: Table, documents: Table, windows: int, length: int) -> None:
+def check_segments(split: Split) -> None:
     """Runs are sorted and disjoint, and fill every window exactly (MIX_SEGMENTS)."""
+    name, rows, windows, length = split.file(SEGMENTS), split.rows, split.files.windows, split.length
     lengths = rows["length"].astype(np.int64)
-    begins = rows["window"].astype(np.int64) * length + rows["position"]
-    off = np.flatnonzero(begins != np.cumsum(lengths) - lengths)
-    if len(off):
-        at = int(off[0])
-        expected = divmod(int((np.cumsum(lengths) - lengths)[at]), length)
+    begins = np.cumsum(lengths) - lengths
+    for at in first(rows["window"].astype(np.int64) * length + rows["position"] != begins):
         read = int(rows["window"][at]), int(rows["position"][at])
+        expected = divmod(int(begins[at]), length)
         fail("MIX_SEGMENTS", f"{name}[{at}]", "window and position", expected=expected, read=read)
     inside = rows["window"] < windows
-    if (
-        lengths[inside].sum() != windows * length
-        or (lengths == 0).any()
-        or (rows["position"] + lengths > length)[inside].any()
-    ):
+    over = rows["position"] + lengths > length
+    if lengths[inside].sum() != windows * length or (lengths == 0).any() or over[inside].any():
         fail("MIX_SEGMENTS", name, "runs must fill each window exactly")
-    if (rows["document"] >= len(documents)).any() or (rows["kind"] >= len(KINDS)).any() or (rows["inserted"] > 1).any():
+    known = len(split.documents)
+    if (rows["document"] >= known).any() or (rows["kind"] >= len(KINDS)).any() or (rows["inserted"] > 1).any():
         fail("MIX_SEGMENTS", name, "document, kind or inserted out of range")
 
 
-def lost_of_documents(name: str, rows: Table, documents: Table) -> NDArray[np.int64]:
+def lost_of_documents(split: Split) -> NDArray[np.int64]:
     """Return how many tokens at its end each document lacks; its runs must follow one another from 0 (MIX_SEGMENTS)."""
+    name, rows = split.file(SEGMENTS), split.rows
     order = np.lexsort((rows["document_start"], rows["document"]))
     owner = rows["document"][order].astype(np.int64)
     starts = rows["document_start"][order].astype(np.int64)
     ends = starts + rows["length"][order] - rows["inserted"][order]
-    first = np.diff(owner, prepend=-1) > 0
-    expected = np.where(first, 0, np.roll(ends, 1))
-    off = np.flatnonzero(starts != expected)
-    if len(off):
-        at = int(off[0])
-        where = f"{name}[{int(order[at])}]: document {int(owner[at])}"
+    expected = np.where(np.diff(owner, prepend=-1) > 0, 0, np.roll(ends, 1))
+    for at in first(starts != expected):
+        where = f"{name}[{order[at]}]: document {owner[at]}"
         fail("MIX_SEGMENTS", where, "document_start", expected=int(expected[at]), read=int(starts[at]))
-    lost = documents["tokens"].astype(np.int64)
-    last = np.diff(owner, append=len(documents)) > 0
+    lost = split.documents["tokens"].astype(np.int64)
+    last = np.diff(owner, append=len(lost)) > 0
     lost[owner[last]] -= ends[last]
     if (lost < 0).any():
         fail("MIX_SEGMENTS", f"{name}: document {int(np.argmin(lost))}", "a run goes beyond its document")
     return lost
 
 
-def check_alignment(rows: Table, documents: Table, length: int, tails: str) -> None:
+def check_alignment(split: Split, tails: str) -> None:
     """Short documents are whole; longer ones are cut at multiples of T, full chunks alone (MIX_ALIGNMENT)."""
+    rows, documents, length = split.rows, split.documents, split.length
     tokens = documents["tokens"][rows["document"]].astype(np.int64)
     start, run, kind = rows["document_start"].astype(np.int64), rows["length"].astype(np.int64), rows["kind"]
     part = run - rows["inserted"]
@@ -125,9 +128,7 @@ def check_alignment(rows: Table, documents: Table, length: int, tails: str) -> N
     tail = (kind == _TAIL) & ends_document & (rows["position"] == 0)
     floated = (kind == _FLOATED) & ends_document & (tails != "strict")
     cut = (kind == _CUT) & (start % length == 0) & (start + part < tokens) & (part < length)
-    off = np.flatnonzero(~(whole | chunk | tail | floated | cut))
-    if len(off):
-        at = int(off[0])
+    for at in first(~(whole | chunk | tail | floated | cut)):
         read = f"{KINDS[kind[at]]} [{start[at]}, {start[at] + part[at]}) of {tokens[at]} at {rows['position'][at]}"
         fail("MIX_ALIGNMENT", f"{SEGMENTS}[{at}]", expected=f"a run aligned to windows of {length}", read=read)
 
@@ -142,72 +143,66 @@ def check_cuts(report: MixReport, lost: NDArray[np.int64]) -> None:
             fail("MIX_CUT", f"{TABLE}[{row}]", problem, expected=expected.get(row, 0), read=read.get(row, 0))
 
 
-def check_conservation(report: MixReport, rows: Table, documents: Table, lost: NDArray[np.int64]) -> None:
+def check_conservation(report: MixReport, train: Split, lost: NDArray[np.int64]) -> None:
     """Every term of selected + inserted = windows * T + cut + returned + rest is recounted (MIX_CONSERVATION)."""
-    said, windows, length = report.conservation, report.train.windows, report.recipe.sequence_length
+    said, rows, windows = report.conservation, train.rows, train.files.windows
     returned = sum(document.tokens for document in report.returned)
-    used = int(documents["tokens"].sum(dtype=np.int64))
-    rest = int(rows["length"][rows["window"] >= windows].sum(dtype=np.int64))
     counted = {
-        "selected_tokens": used + returned,
+        "selected_tokens": int(train.documents["tokens"].sum(dtype=np.int64)) + returned,
         "inserted_separators": int(rows["inserted"].sum(dtype=np.int64)),
-        "window_tokens": windows * length,
+        "window_tokens": windows * train.length,
         "cut_tokens": int(lost.sum()),
         "returned_tokens": returned,
-        "rest_tokens": rest,
+        "rest_tokens": int(rows["length"][rows["window"] >= windows].sum(dtype=np.int64)),
     }
     for field, read in counted.items():
         if getattr(said, field) != read:
             fail("MIX_CONSERVATION", f"conservation.{field}", expected=read, read=getattr(said, field))
 
 
-def check_tails(report: MixReport, rows: Table, documents: Table) -> None:
+def check_tails(report: MixReport, train: Split) -> None:
     """Tails are counted as they stand (MIX_TAILS)."""
-    length, said = report.recipe.sequence_length, report.tails
+    said, tokens, kind = report.tails, train.documents["tokens"], train.rows["kind"]
     counted = None
     if report.recipe.aligned is not None:
-        total = int(((documents["tokens"] > length) & (documents["tokens"] % length > 0)).sum())
-        counted = total, int((rows["kind"] == _TAIL).sum()), int((rows["kind"] == _FLOATED).sum())
+        total = int(((tokens > train.length) & (tokens % train.length > 0)).sum())
+        counted = total, int((kind == _TAIL).sum()), int((kind == _FLOATED).sum())
     read = None if said is None else (said.total, said.at_start, said.floated)
     if read != counted:
         fail("MIX_TAILS", "tails", "total, at start, floated", expected=counted, read=read)
 
 
-def check_context(report: MixReport, rows: Table, documents: Table) -> None:
+def check_context(report: MixReport, train: Split) -> None:
     """The same-document context statistic and its bound are what the segments and lengths give (MIX_CONTEXT)."""
-    length = report.recipe.sequence_length
-    runs = Counter(rows["length"][rows["window"] < report.train.windows].tolist())
-    extra = int(report.separator.position == "start")
-    best: Counter[int] = Counter()
-    for tokens, count in Counter(documents["tokens"].tolist()).items():
-        best[length] += count * (tokens // length)
-        rest = tokens % length
-        best[rest + extra if tokens > length and rest else rest] += count
+    length, rows = train.length, train.rows
+    runs = rows["length"][rows["window"] < train.files.windows].astype(np.int64)
+    chunks, rest = np.divmod(train.documents["tokens"].astype(np.int64), length)
+    if report.separator.position == "start":
+        rest += (chunks > 0) & (rest > 0)
+    best = np.concatenate([np.repeat(length, chunks.sum()), rest])
     distances = (length // 4, length // 2, 3 * length // 4)
     if tuple(row.distance for row in report.context) != distances:
         fail("MIX_CONTEXT", "context.distance", expected=distances, read=[row.distance for row in report.context])
     for row in report.context:
-        read = tuple(sum(n * max(0, run - row.distance) for run, n in found.items()) for found in (runs, best))
-        if (row.tokens, row.bound_tokens) != read:
+        expected = tuple(int(np.maximum(0, found - row.distance).sum()) for found in (runs, best))
+        if (row.tokens, row.bound_tokens) != expected:
             where = f"context at {row.distance}"
-            fail("MIX_CONTEXT", where, "tokens and bound", expected=read, read=(row.tokens, row.bound_tokens))
+            fail("MIX_CONTEXT", where, "tokens and bound", expected=expected, read=(row.tokens, row.bound_tokens))
 
 
 def check_targets(report: MixReport, documents: Table) -> None:
     """Achieved tokens and documents of every cell, row and column are those of the table (MIX_TARGETS)."""
-    said, columns = report.selection, len(report.selection.lengths)
-    tokens: Counter[int] = Counter()
-    cells = documents["domain"].astype(int) * columns + documents["bucket"]
-    counts = Counter(cells.tolist())
-    for cell, size in zip(cells.tolist(), documents["tokens"].tolist(), strict=True):
-        tokens[cell] += size
+    said, sizes = report.selection, documents["tokens"].astype(np.int64)
+    cells = documents["domain"].astype(np.int64) * len(said.lengths) + documents["bucket"]
     for number, cell in enumerate(said.cells):
+        inside = cells == number
+        total = int(sizes[inside].sum())
+        expected = (total, int(inside.sum()), total - cell.target_tokens)
         read = (cell.achieved_tokens, cell.achieved_documents, cell.error_tokens)
-        expected = (tokens[number], counts[number], tokens[number] - cell.target_tokens)
         if read != expected:
             fail("MIX_TARGETS", f"selection.cells[{number}]", "tokens, documents, error", expected=expected, read=read)
     for field, margins in (("domain", said.domains), ("bucket", said.lengths)):
         for number, margin in enumerate(margins):
-            total = int(documents["tokens"][documents[field] == number].sum(dtype=np.int64))
+            total = int(sizes[documents[field] == number].sum())
             if margin.achieved_tokens != total:
                 fail("MIX_TARGETS", f"selection: {margin.name}", expected=total, read=margin.achieved_tokens)

@@ -14,7 +14,6 @@ from casebits_dagster.records.record import Count, Name, Positive, Record, Sha25
 
 SEGMENTS = "segments.npy"
 TABLE = "documents.npy"
-NEXT = "next"
 REPORT = "mix_report.json"
 SELECTED = "selected.npz"
 RECIPE = "recipe.json"
@@ -23,6 +22,7 @@ MANIFEST = "MANIFEST.txt"
 MANIFEST_HEAD = "# casebits-mix-manifest/1"
 TRAIN, VALIDATION = "train", "val"
 STREAMS = {"ids": "ids.u16le", "cases": "case.u16le"}
+NEXT = {stream: f"next.{suffix}" for stream, suffix in STREAMS.items()}
 
 KINDS = ("whole", "chunk", "tail", "floated_tail", "cut")
 SEGMENT_FIELDS = [

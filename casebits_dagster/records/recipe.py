@@ -5,7 +5,7 @@ Every key is used or refused: tables that do not belong to the strategy must be 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -97,7 +97,8 @@ class Recipe(Record):
         one_source = (self.documents_of is None) != (self.selection is None)
         _require(one_source, where, "selection", "either selection or documents_of")
         if self.selection is not None:
-            _check_selection(self.selection, self.sequence_length, where)
+            for field, fits, expected in _selection_rules(self.selection, self.sequence_length):
+                _require(fits, where, f"selection.{field}", expected)
 
 
 def load_recipe(path: Path) -> Recipe:
@@ -129,38 +130,28 @@ def generations_of(recipe: Recipe, recipes: Sequence[Recipe]) -> tuple[str, ...]
     return generations_of(earlier, recipes) if earlier else ()
 
 
-def _check_selection(selection: Selection, sequence_length: int, where: str) -> None:
+def _selection_rules(selection: Selection, sequence_length: int) -> Iterator[tuple[str, bool, str]]:
+    """Yield each rule of a selection: its field, whether it holds, and what is expected."""
     domains, lengths = selection.domains, selection.lengths
-    _require(
-        (selection.windows is None) != (selection.tokens is None),
-        where,
-        "selection.windows",
-        "either windows or tokens",
-    )
+    yield "windows", (selection.windows is None) != (selection.tokens is None), "either windows or tokens"
     enough = selection.tokens is None or selection.tokens >= sequence_length
-    _require(enough, where, "selection.tokens", f"at least one window of {sequence_length}")
-    names = [domain.name for domain in domains]
-    _require(bool(names) and len(set(names)) == len(names), where, "selection.domains", "one or more, each named once")
-    _require_shares(tuple(domain.share for domain in domains), where, "selection.domains.share")
+    yield "tokens", enough, f"at least one window of {sequence_length}"
+    names = {domain.name for domain in domains}
+    yield "domains", 0 < len(names) == len(domains), "one or more, each named once"
+    yield "domains.share", *_shares([domain.share for domain in domains])
     clusters = [(domain.generation, cluster) for domain in domains for cluster in domain.clusters or (None,)]
     whole = {generation for generation, cluster in clusters if cluster is None}
     apart = len(set(clusters)) == len(clusters) and not any(g in whole and c is not None for g, c in clusters)
-    _require(apart, where, "selection.domains.clusters", "no cluster in two domains")
-    rising = all(low < high for low, high in zip(lengths.edges, lengths.edges[1:], strict=False))
-    _require(rising, where, "selection.lengths.edges", "rising edges")
-    _require(
-        (lengths.from_mix is None) != (not lengths.profile), where, "selection.lengths", "either profile or from_mix"
-    )
+    yield "domains.clusters", apart, "no cluster in two domains"
+    yield "lengths.edges", list(lengths.edges) == sorted(set(lengths.edges)), "rising edges"
+    yield "lengths", (lengths.from_mix is None) == bool(lengths.profile), "either profile or from_mix"
     if lengths.profile:
-        _require(
-            len(lengths.profile) == len(lengths.edges) + 1, where, "selection.lengths.profile", "one share a bucket"
-        )
-        _require_shares(lengths.profile, where, "selection.lengths.profile")
+        yield "lengths.profile", len(lengths.profile) == len(lengths.edges) + 1, "one share a bucket"
+        yield "lengths.profile", *_shares(lengths.profile)
 
 
-def _require_shares(shares: tuple[Decimal, ...], where: str, field: str) -> None:
-    fits = min(shares) >= 0 and sum(shares) == 1
-    _require(fits, where, field, f"shares that sum to 1 (they sum to {sum(shares)})")
+def _shares(shares: Sequence[Decimal]) -> tuple[bool, str]:
+    return min(shares) >= 0 and sum(shares) == 1, f"shares that sum to 1 (they sum to {sum(shares)})"
 
 
 def _require(fits: bool, where: str, field: str, expected: str) -> None:

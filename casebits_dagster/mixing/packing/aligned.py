@@ -81,13 +81,10 @@ def _require_filling(size: I64, tails: int, lengths: I64, length: int) -> None:
     missing = tails * length - int(size.sum())
     if missing > 0:
         windows = tails + int((lengths // length).sum())
-        share = missing * 1_000_000 // (windows * length)
-        problem = (
-            f"short documents leave {missing:,} tokens empty beside {tails:,} tails, {share / 10_000:.2f} % of the mix"
-        )
-        raise CasebitsError(
-            "MIX_TAILS", "tails = strict", problem, remedy="float tails, or ask for more short documents"
-        )
+        empty = f"{missing * 1_000_000 // (windows * length) / 10_000:.2f} % of the mix"
+        problem = f"short documents leave {missing:,} tokens empty beside {tails:,} tails, {empty}"
+        remedy = "float tails, or ask for more short documents"
+        raise CasebitsError("MIX_TAILS", "tails = strict", problem, remedy=remedy)
 
 
 def _reserve_tokens(size: I64, length: int) -> int:
@@ -112,9 +109,7 @@ def _open_windows(bench: Bench, items: Items, layout: Layout) -> None:
     window, count = _place_large(items.size[large], items.size[pinned], length, poured / max(1, total), total // length)
     bench.open(pinned, large, window, count, windows=total // length)
     if layout.spread:
-        bench.add_windows((total - int(items.size[kept].sum())) // length)
-        small = bench.pour(small)
-    bench.pool_items(np.concatenate([small, kept]))
+        bench.pour(small, windows=(total - int(items.size[kept].sum())) // length)
 
 
 def _place_large(sizes: I64, pinned: I64, length: int, small_share: float, most: int) -> tuple[I64, int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -30,11 +31,7 @@ def exact_subset(sizes: Sequence[int], gap: int) -> list[int] | None:
     >>> exact_subset([5, 4, 3], 7)
     [1, 2]
     """
-    reached, mask = [1], (1 << gap + 1) - 1
-    for size in sizes:
-        if reached[-1] >> gap & 1:
-            break
-        reached.append((reached[-1] | reached[-1] << size) & mask)
+    reached = _sums(sizes, gap)
     return _walk_back(sizes, reached, gap) if reached[-1] >> gap & 1 else None
 
 
@@ -45,22 +42,22 @@ def cheapest_cut(sizes: Sequence[int], gap: int) -> Cut | None:
     Cut(whole=[0, 1], cut=2, kept=2)
     """
     best: Cut | None = None
-    mask = (1 << gap) - 1
     for cut in sorted(range(len(sizes)), key=lambda k: (sizes[k], -k)):
         others = [*sizes[:cut], *sizes[cut + 1 :]]
-        reached = [1]
-        for size in others:
-            reached.append((reached[-1] | reached[-1] << size) & mask)
+        reached = _sums(others, gap - 1)
         low = max(0, gap - sizes[cut])
         above = reached[-1] >> low
-        if not above:
-            continue
         start = low + (above & -above).bit_length() - 1
-        lost = sizes[cut] - (gap - start)
-        if best is None or lost < sizes[best.cut] - best.kept:
+        if above and (best is None or sizes[cut] - (gap - start) < sizes[best.cut] - best.kept):
             whole = [k + (k >= cut) for k in _walk_back(others, reached, start)]
             best = Cut(whole, cut, gap - start)
     return best
+
+
+def _sums(sizes: Sequence[int], most: int) -> list[int]:
+    """Return, for each number of first sizes, which sums up to `most` they reach: the bits of an integer."""
+    mask = (1 << most + 1) - 1
+    return list(accumulate(sizes, lambda sums, size: (sums | sums << size) & mask, initial=1))
 
 
 def _walk_back(sizes: Sequence[int], reached: list[int], total: int) -> list[int]:
