@@ -15,7 +15,7 @@ from casebits_dagster.orchestration.resources import Corpus
 from casebits_dagster.records.errors import Absent
 from casebits_dagster.records.layout import Home, home_from_environment
 from casebits_dagster.records.pins import default_pins_folder, generation_names, load_generation
-from casebits_dagster.records.recipe import load_recipes
+from casebits_dagster.records.recipe import load_recipes, require_known
 
 
 @dg.definitions
@@ -34,6 +34,7 @@ def build(pins_folder: Path, home: Home) -> dg.Definitions:
 
     generations = [load_generation(pins_folder, name) for name in generation_names(pins_folder)]
     recipes = load_recipes(pins_folder)
+    require_known(recipes, {generation.name for generation in generations})
     return dg.Definitions(
         assets=[asset for generation in generations for asset in generation_assets(generation)]
         + [packed_mix(recipe, recipes) for recipe in recipes],

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from casebits_dagster.codec.mixture import COMPONENTS
+from casebits_dagster.records.frontier import SplitTotal, SplitTotals
 from casebits_dagster.records.record import micro_text
 from casebits_dagster.records.stratification import StratificationReport, Table
 
@@ -51,6 +52,16 @@ def tabulate(
             "duplicates": _duplicates(index),
         },
     )
+
+
+def split_totals(index: NDArray[np.void]) -> SplitTotals:
+    """Return documents, tokens and bytes of each split of some index rows."""
+
+    def total(split: int) -> SplitTotal:
+        rows = index[index["split"] == split]
+        return SplitTotal(documents=len(rows), tokens=int(rows["tokens"].sum()), raw_bytes=int(rows["raw_bytes"].sum()))
+
+    return SplitTotals(train=total(0), validation=total(1))
 
 
 def length_name(rank: int) -> str:

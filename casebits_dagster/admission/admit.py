@@ -59,6 +59,8 @@ def _publish(found: Admission, store: LocalStore, path: str) -> Admitted:
         # A full proof after a sampled one, or one by a newer verifier, proves the same facts: what stands, stays.
         stands = store.get(path)
         published = Admission.parse(stands, path)
-        if replace(published, checks=found.checks, verifier=found.verifier) != found:
+        whole = [check.id for check in published.checks] == [check.id for check in found.checks]
+        done = all(check.mode == "sample" or check.examined == check.population for check in published.checks)
+        if not (whole and done) or replace(published, checks=found.checks, verifier=found.verifier) != found:
             raise
         return Admitted(published, sha256(stands), False)

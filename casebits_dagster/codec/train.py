@@ -8,6 +8,7 @@ between processors.
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -49,21 +50,28 @@ def train_codec(folder: Path, text: Bytes, cuts: Cuts, *, size: int, command: st
         remedy = "pins are written once: name a new folder"
         raise CasebitsError("PIN_INVALID", str(folder), "the codec exists", remedy=remedy)
     lowered = text.tobytes().lower()
-    folder.mkdir(parents=True)
-    vocabulary, mixture = folder / CodecFiles.VOCABULARY, folder / CodecFiles.MIXTURE
     texts = (lowered[cuts[i] : cuts[i + 1]].decode() for i in range(len(cuts) - 1))
-    vocabulary.write_bytes(train_vocabulary(texts, size))
-    encoder = Encoder(vocabulary)
-    encoded = encoder.encode(text, np.asarray(cuts))
-    train_mixture(encoder.table, encoded.ids, encoded.cases).save(mixture)
-    pin = CodecFiles(
-        codec=folder.name,
-        format="casebits-1",
-        vocabulary_sha256=sha256_file(vocabulary),
-        mixture_sha256=sha256_file(mixture),
-        vocabulary_size=len(encoder.table.lengths),
-        command=command,
-    )
-    lines = [f"{key} = {json.dumps(value)}" for key, value in pin.to_dict().items()]
-    (folder / "codec.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as staging:
+        made = Path(staging) / "codec"
+        made.mkdir()
+        vocabulary, mixture = made / CodecFiles.VOCABULARY, made / CodecFiles.MIXTURE
+        vocabulary.write_bytes(train_vocabulary(texts, size))
+        encoder = Encoder(vocabulary)
+        encoded = encoder.encode(text, np.asarray(cuts))
+        train_mixture(encoder.table, encoded.ids, encoded.cases).save(mixture)
+        if len(encoder.table.lengths) != size:
+            read = f"{len(encoder.table.lengths)} entries, as many as the text has pairs for"
+            raise CasebitsError("PIN_INVALID", str(folder), expected=f"a vocabulary of {size} entries", read=read)
+        pin = CodecFiles(
+            codec=folder.name,
+            format="casebits-1",
+            vocabulary_sha256=sha256_file(vocabulary),
+            mixture_sha256=sha256_file(mixture),
+            vocabulary_size=size,
+            command=command,
+        )
+        lines = [f"{key} = {json.dumps(value)}" for key, value in pin.to_dict().items()]
+        (made / "codec.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        made.rename(folder)
     return pin

@@ -22,9 +22,10 @@ from casebits_dagster.filters.judge import KEEP, judge, require_metrics
 from casebits_dagster.filters.metrics import score
 from casebits_dagster.records.digests import sha256, sha256_file
 from casebits_dagster.records.errors import CasebitsError
-from casebits_dagster.records.layout import Home
+from casebits_dagster.records.layout import RECEIPT, Home
 from casebits_dagster.records.pins import Generation
-from casebits_dagster.sources import RANGE_DIGESTS, ROW_READERS
+from casebits_dagster.records.region import Receipt
+from casebits_dagster.sources import RANGE_DIGESTS, ROW_COUNTS, ROW_READERS
 from casebits_dagster.sources.columns import PROBLEMS, SourceRows
 from casebits_dagster.stores.local import LocalStore
 
@@ -62,6 +63,7 @@ def filter_region(generation: Generation, index: int, home: Home) -> FilteredReg
                 tables.append(verdicts)
                 kept_ids = np.concatenate([kept_ids, _ids(verdicts)[keep]])
         table = pa.concat_tables(tables)
+        _require_unchanged(folder.region(index) / RECEIPT, verdicts_digest(table))
         pq.write_table(table, staging / target.name, compression="zstd")
         target.parent.mkdir(parents=True, exist_ok=True)
         # The table goes last: where it is found, the text beside it is complete.
@@ -81,6 +83,17 @@ def filter_region(generation: Generation, index: int, home: Home) -> FilteredReg
     )
 
 
+def _require_unchanged(receipt: Path, digest: str) -> None:
+    """Refuse to replace the verdicts that a published region was made from."""
+    if receipt.exists():
+        published = Receipt.parse(receipt.read_bytes(), str(receipt)).verdicts_digest
+        if published != digest:
+            remedy = "a change of pins is a new generation"
+            raise CasebitsError(
+                "NONDETERMINISTIC_REGION", f"{receipt}: verdicts_digest", expected=published, read=digest, remedy=remedy
+            )
+
+
 def verdicts_digest(table: pa.Table) -> str:
     """Return the content digest of a verdict table: positions "<i8", verdicts each ended by LF, 16-byte ids."""
     positions = table["position"].to_numpy().astype("<i8").tobytes()
@@ -96,6 +109,9 @@ def require_source_file(generation: Generation, path: str) -> None:
         raise CasebitsError("SOURCE_PIN", str(found), expected=f"{pinned.bytes} bytes", read=size)
     if size < 1 << 28 and (read := sha256_file(found)) != pinned.sha256:
         raise CasebitsError("SOURCE_PIN", str(found), expected=f"sha256 {pinned.sha256}", read=read)
+    rows = ROW_COUNTS[generation.pin.source.format](generation.source_folder, path)
+    if rows != pinned.rows:
+        raise CasebitsError("SOURCE_PIN", str(found), expected=f"{pinned.rows} rows", read=rows)
 
 
 def _kept_rows(rows: SourceRows, keep: NDArray[np.int64]) -> pa.RecordBatch:

@@ -15,7 +15,7 @@ from casebits_dagster.records.canonical import parse
 from casebits_dagster.records.digests import sha256, sha256_file
 from casebits_dagster.records.errors import Refused
 from casebits_dagster.records.frontier import Manifest
-from casebits_dagster.records.layout import CASES, DOCUMENTS, IDS, OFFSETS, RECEIPT, Home
+from casebits_dagster.records.layout import ADMISSION, CASES, DOCUMENTS, IDS, OFFSETS, RECEIPT, Home
 from casebits_dagster.records.mix import TRAIN, SourceUsed, SplitFiles, val_name
 from casebits_dagster.records.region import Receipt, SplitPin
 
@@ -69,7 +69,8 @@ class PinnedFrontier:
         entry = self.manifest.regions[index]
         folder = self.folder.root / entry.path
         hashes = {file.name: (file.bytes, file.sha256) for file in entry.files}
-        for name in (IDS, CASES, OFFSETS, DOCUMENTS, RECEIPT):
+        # All of them, the admission too: what is not admitted does not exist for a mix.
+        for name in sorted({*hashes, IDS, CASES, OFFSETS, DOCUMENTS, RECEIPT, ADMISSION}):
             if name not in hashes:
                 raise Refused("FILE_MISSING", f"{entry.path}/{name}", "is not in the manifest")
             require_file(folder / name, *hashes[name])

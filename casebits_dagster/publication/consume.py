@@ -8,23 +8,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from casebits_dagster.codec.decode import Codec
 from casebits_dagster.frontier import require_extends, require_sound
-from casebits_dagster.publication.verify_region import require_file, verify_region_files
+from casebits_dagster.publication.verify_region import VerifiedRegion, parsed, require_file, verify_region_files
 from casebits_dagster.records.digests import sha256
-from casebits_dagster.records.errors import Absent, CasebitsError, Refused
-from casebits_dagster.records.frontier import Latest, Manifest
-from casebits_dagster.records.layout import GenerationFolder, Home
+from casebits_dagster.records.errors import Absent, Refused
+from casebits_dagster.records.frontier import FrontierEntry, Latest, Manifest
+from casebits_dagster.records.layout import RECEIPT, GenerationFolder, Home
+from casebits_dagster.records.pins import CodecFiles
 from casebits_dagster.regions.index import INDEX_DTYPE, cached_index
 from casebits_dagster.regions.read import Region
+from casebits_dagster.stratify import split_totals
 
 LATEST_LIMIT = 64 << 10
-T = TypeVar("T", Latest, Manifest)
 
 
 @dataclass(slots=True)
@@ -50,9 +50,7 @@ class Frontier:
         if index not in self._regions:
             entry = self.manifest.regions[index]
             verified = verify_region_files(self.folder.root / entry.path, entry.path)
-            if verified.receipt.content_id != entry.content_id:
-                read = verified.receipt.content_id
-                raise Refused("CONTENT_ID", entry.path, expected=entry.content_id, read=read)
+            _require_entry(entry, verified, self.generation)
             for listed, found in zip(entry.files, verified.files, strict=True):
                 if listed != found:
                     where = f"{entry.path}/{found.name}"
@@ -64,9 +62,13 @@ class Frontier:
         return self._regions[index]
 
     def verify_all(self) -> None:
-        """Verify every region of the prefix now."""
+        """Verify every region of the prefix now, and that the manifest's totals are theirs."""
         for index in range(self.manifest.count):
             self.region(index)
+        totals = split_totals(self.index)
+        if totals != self.manifest.splits:
+            where = f"manifest {self.manifest.version}: splits"
+            raise Refused("COUNT_MISMATCH", where, expected=totals, read=self.manifest.splits)
 
     @property
     def index(self) -> NDArray[np.void]:
@@ -94,10 +96,14 @@ def open_frontier(location: Path, generation: str | None = None) -> Frontier:
         raise Refused("MANIFEST_SIZE", pointer.path, expected=f"{pointer.bytes} bytes", read=len(raw))
     if sha256(raw) != pointer.sha256:
         raise Refused("MANIFEST_HASH", pointer.path, expected=pointer.sha256, read=sha256(raw))
-    manifest = _parsed(Manifest, raw, pointer.path)
+    manifest = parsed(Manifest, raw, pointer.path)
     require_sound(manifest, pointer.path)
     _require_latest_agrees(latest, manifest)
     _require_chain(folder, manifest)
+    names = sorted((CodecFiles.MIXTURE, CodecFiles.VOCABULARY))
+    if [file.name for file in manifest.codec] != names:
+        read = [file.name for file in manifest.codec]
+        raise Refused("CODEC_PIN", f"{pointer.path}: codec", expected=names, read=read)
     for file in manifest.codec:
         require_file(folder.codec / file.name, f"codec/{file.name}", file.bytes, file.sha256)
     return Frontier(folder, latest, manifest, pointer.sha256, Codec.load(folder.codec))
@@ -109,21 +115,13 @@ def _read_latest(folder: GenerationFolder, generation: str | None) -> Latest:
         raise Refused("LATEST_MISSING", str(path), "no frontier is published here")
     if path.stat().st_size > LATEST_LIMIT:
         raise Refused("LATEST_TOO_LARGE", str(path), expected=f"at most {LATEST_LIMIT}", read=path.stat().st_size)
-    latest = _parsed(Latest, path.read_bytes(), "LATEST.json")
+    latest = parsed(Latest, path.read_bytes(), "LATEST.json")
     if generation and latest.generation != generation:
         raise Refused("GENERATION_MISMATCH", "LATEST.json: generation", expected=generation, read=latest.generation)
     if latest.manifest.revision != f"sha256:{latest.manifest.sha256}":
         expected, read = f"sha256:{latest.manifest.sha256}", latest.manifest.revision
         raise Refused("REVISION_NOT_PINNED", "LATEST.json: manifest.revision", expected=expected, read=read)
     return latest
-
-
-def _parsed(kind: type[T], raw: bytes, where: str) -> T:
-    """Parse a record of the publication: a malformed one is a refusal."""
-    try:
-        return kind.parse(raw, where)
-    except CasebitsError as error:
-        raise Refused(error.code, error.where, error.problem, expected=error.expected, read=error.read) from error
 
 
 def _require_latest_agrees(latest: Latest, manifest: Manifest) -> None:
@@ -134,6 +132,23 @@ def _require_latest_agrees(latest: Latest, manifest: Manifest) -> None:
         expected, read = getattr(manifest, name), getattr(latest, name)
         if expected != read:
             raise Refused(code, f"LATEST.json: {name}", expected=expected, read=read)
+    status = "complete" if manifest.count == manifest.plan.total else "building"
+    if latest.status != status:
+        raise Refused("COUNT_MISMATCH", "LATEST.json: status", expected=status, read=latest.status)
+
+
+def _require_entry(entry: FrontierEntry, verified: VerifiedRegion, generation: str) -> None:
+    """Check that a manifest entry says of a region what its own receipt says."""
+    receipt = verified.receipt
+    for code, name, expected, read in (
+        ("CONTENT_ID", "content_id", entry.content_id, receipt.content_id),
+        ("GENERATION_MISMATCH", "generation", generation, receipt.generation),
+        ("PLAN_MISMATCH", "region.index", entry.index, receipt.region.index),
+        ("COUNT_MISMATCH", "counts.documents", entry.documents, receipt.counts.documents),
+        ("COUNT_MISMATCH", "counts.tokens", entry.tokens, receipt.counts.tokens),
+    ):
+        if expected != read:
+            raise Refused(code, f"{entry.path}/{RECEIPT}: {name}", expected=expected, read=read)
 
 
 def _require_chain(folder: GenerationFolder, manifest: Manifest) -> None:
@@ -144,7 +159,7 @@ def _require_chain(folder: GenerationFolder, manifest: Manifest) -> None:
         where = path.relative_to(folder.root).as_posix()
         if not path.is_file():
             raise Refused("CHAIN_BROKEN", where, "an earlier version of the manifest is missing")
-        earlier = _parsed(Manifest, path.read_bytes(), where)
+        earlier = parsed(Manifest, path.read_bytes(), where)
         require_sound(earlier, where)
         require_extends(current, earlier, f"manifest {current.version}")
         current = earlier

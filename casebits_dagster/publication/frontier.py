@@ -10,9 +10,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from casebits_dagster.codec.bytetable import ByteTable
 from casebits_dagster.codec.decode import Codec
 from casebits_dagster.frontier import AdmittedRegion, extend, require_extends, require_sound
@@ -25,8 +22,6 @@ from casebits_dagster.records.frontier import (
     Manifest,
     ManifestPointer,
     PlanPin,
-    SplitTotal,
-    SplitTotals,
 )
 from casebits_dagster.records.layout import ADMISSION, GenerationFolder, Home, region_id
 from casebits_dagster.records.pins import CodecFiles, Generation
@@ -34,6 +29,7 @@ from casebits_dagster.records.region import StoredFile
 from casebits_dagster.regions.index import cached_index
 from casebits_dagster.regions.read import Region
 from casebits_dagster.stores.local import LocalStore
+from casebits_dagster.stratify import split_totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +83,6 @@ def publish_codec(generation: Generation, folder: GenerationFolder, store: Local
         store.put_new(_relative(folder, folder.codec / name), content)
         files.append(StoredFile(name=name, bytes=len(content), sha256=sha256(content)))
     return tuple(files)
-
-
-def split_totals(index: NDArray[np.void]) -> SplitTotals:
-    """Return documents, tokens and bytes of each split of some index rows."""
-
-    def total(split: int) -> SplitTotal:
-        rows = index[index["split"] == split]
-        return SplitTotal(documents=len(rows), tokens=int(rows["tokens"].sum()), raw_bytes=int(rows["raw_bytes"].sum()))
-
-    return SplitTotals(train=total(0), validation=total(1))
 
 
 def _admitted(generation: Generation, folder: GenerationFolder, index: int, table: ByteTable) -> AdmittedRegion:

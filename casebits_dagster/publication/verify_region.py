@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from casebits_dagster.records.digests import sha256, sha256_file
-from casebits_dagster.records.errors import Refused
+from casebits_dagster.records.errors import CasebitsError, Refused
 from casebits_dagster.records.layout import ADMISSION, ARRAY_DTYPES, DOCUMENTS, RECEIPT
+from casebits_dagster.records.record import Record
 from casebits_dagster.records.region import Admission, Receipt, StoredFile
 
+T = TypeVar("T", bound=Record)
 FILES = tuple(sorted([*ARRAY_DTYPES, DOCUMENTS, RECEIPT, ADMISSION]))
 
 
@@ -29,8 +32,8 @@ def verify_region_files(folder: Path, where: str) -> VerifiedRegion:
     """
     _require_names(folder, where)
     receipt_bytes, admission_bytes = (folder / RECEIPT).read_bytes(), (folder / ADMISSION).read_bytes()
-    receipt = Receipt.parse(receipt_bytes, f"{where}/{RECEIPT}")
-    admission = Admission.parse(admission_bytes, f"{where}/{ADMISSION}")
+    receipt = parsed(Receipt, receipt_bytes, f"{where}/{RECEIPT}")
+    admission = parsed(Admission, admission_bytes, f"{where}/{ADMISSION}")
     if receipt.content_id != receipt.expected_content_id():
         field = f"{where}/{RECEIPT}: content_id"
         raise Refused("CONTENT_ID", field, expected=receipt.expected_content_id(), read=receipt.content_id)
@@ -44,6 +47,10 @@ def verify_region_files(folder: Path, where: str) -> VerifiedRegion:
     ):
         if mine != theirs:
             raise Refused("ADMISSION_HASH", f"{where}/{ADMISSION}: {name}", expected=mine, read=theirs)
+    short = [check.id for check in admission.checks if check.mode == "full" and check.examined != check.population]
+    if short or not admission.checks:
+        problem = f"{short[0]} was not done in full" if short else "no check was made"
+        raise Refused("ADMISSION_NOT_ADMITTED", f"{where}/{ADMISSION}: checks", problem)
     # Hash what lies there now, never trust a list: the receipt, the admission and the disk must agree.
     claimed = {file.name: (file.bytes, file.sha256) for file in receipt.files}
     proven = {file.name: (file.bytes, file.sha256) for file in admission.files}
@@ -57,9 +64,19 @@ def verify_region_files(folder: Path, where: str) -> VerifiedRegion:
     return VerifiedRegion(receipt, admission, tuple(sorted(files, key=lambda file: file.name)))
 
 
+def parsed(kind: type[T], raw: bytes, where: str) -> T:
+    """Return a record of a publication: a malformed one is a refusal."""
+    try:
+        return kind.parse(raw, where)
+    except CasebitsError as error:
+        raise Refused(error.code, error.where, error.problem, expected=error.expected, read=error.read) from error
+
+
 def require_file(path: Path, where: str, size: int, digest: str) -> None:
     """Check presence, size and hash of one file. Raises Refused FILE_MISSING, FILE_SIZE or FILE_HASH."""
     remedy = "restore the file from another copy, or make the region again"
+    if path.is_symlink():
+        raise Refused("PATH_UNSAFE", where, "a published file is never a link", remedy=remedy)
     if not path.is_file():
         raise Refused("FILE_MISSING", where, "a listed file is not there", remedy=remedy)
     if path.stat().st_size != size:
@@ -69,13 +86,15 @@ def require_file(path: Path, where: str, size: int, digest: str) -> None:
 
 
 def _require_names(folder: Path, where: str) -> None:
+    if folder.is_symlink():
+        raise Refused("PATH_UNSAFE", where, "a published region is never a link")
     if not folder.is_dir():
         raise Refused("REGION_MISSING", where, f"there is no folder {folder}")
     found = {path.name for path in folder.iterdir()}
     if ADMISSION not in found:
         raise Refused("ADMISSION_MISSING", f"{where}/{ADMISSION}", "the region is not admitted")
     for name in FILES:
-        if name not in found:
+        if not (folder / name).is_file():
             raise Refused("FILE_MISSING", f"{where}/{name}", "a file of the region is missing")
     if extra := sorted(found - set(FILES)):
         raise Refused("FILE_EXTRA", f"{where}/{extra[0]}", "a region has exactly seven files")

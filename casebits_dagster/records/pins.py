@@ -64,7 +64,7 @@ class RegionCuts(Record):
 class GenerationPin(Record):
     generation: Name
     description: Text
-    filter: Name
+    filter: FilterPin
     codec: Name
     source: SourcePin
     split: SplitPin
@@ -105,9 +105,15 @@ class FilterPolicy(Record):
                 raise RecordError("PIN_INVALID", place, "a threshold needs a recorded metric and at_least or at_most")
             if rule.kind != "threshold" and (rule.metric or bounds):
                 raise RecordError("PIN_INVALID", place, f"a {rule.kind} rule takes no metric and no bound")
-        if [rule.kind for rule in self.rules].count("duplicate") != 1:
-            problem = "a policy needs one duplicate rule: document ids are unique in a region"
+            if (rule.kind == "clusters") != bool(rule.accept):
+                raise RecordError("PIN_INVALID", place, "a clusters rule, and no other, lists what it accepts")
+        kinds = [rule.kind for rule in self.rules]
+        if kinds.count("duplicate") != 1 or kinds[-1] != "duplicate":
+            # A document is a repeat of one that was *kept*, so every other rule decides before.
+            problem = "a policy needs one duplicate rule, the last: document ids are unique in a region"
             raise RecordError("PIN_INVALID", f"{where}: rules", problem)
+        if not self.metrics or len(set(self.metrics)) != len(self.metrics):
+            raise RecordError("PIN_INVALID", f"{where}: metrics", "one metric or more, each named once")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -188,14 +194,15 @@ def load_generation(pins_folder: Path, name: str) -> Generation:
     pin = GenerationPin.from_toml(path)
     _require_equal(f"{path}: generation", path.stem, pin.generation)
     _require_equal(f"{path}: source.revision", pin.source.expected_revision(), pin.source.revision)
-    policy_path = pins_folder / "filters" / f"{pin.filter}.toml"
+    policy_path = pins_folder / "filters" / f"{pin.filter.policy_id}.toml"
     policy = FilterPolicy.from_toml(policy_path)
     _require_equal(f"{policy_path}: policy_id", policy_path.stem, policy.policy_id)
     policy.check(str(policy_path))
+    _require_equal(f"{path}: filter.sha256", pin.filter.sha256, sha256(policy.to_bytes()))
     codec_folder = pins_folder / "codecs" / pin.codec
     codec = load_codec(codec_folder)
     pins = Pins(
-        filter=FilterPin(policy_id=policy.policy_id, sha256=sha256(policy.to_bytes())),
+        filter=pin.filter,
         codec=CodecPin(vocab_sha256=codec.vocabulary_sha256, mixture_sha256=codec.mixture_sha256, format=codec.format),
         split=pin.split,
     )
@@ -224,6 +231,10 @@ def gpt2_file(name: str) -> Path:
 def _plan(pin: GenerationPin, where: str) -> tuple[RegionSpec, ...]:
     plan: list[RegionSpec] = []
     rows = {file.path: file.rows for file in pin.source.files}
+    if len({part.path for part in pin.regions}) != len(pin.regions):
+        raise RecordError("PIN_INVALID", f"{where}: regions.path", "a file stands twice: its regions could overlap")
+    if not 0 <= pin.split.share < 1:
+        raise RecordError("PIN_INVALID", f"{where}: split.share", expected="0 or more, below 1", read=pin.split.share)
     for part in pin.regions:
         if part.path not in rows:
             raise RecordError("PIN_INVALID", f"{where}: regions.path", expected=sorted(rows), read=part.path)

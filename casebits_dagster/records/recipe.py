@@ -94,6 +94,7 @@ class Recipe(Record):
     def check(self, where: str) -> None:
         """Raise RecordError when the fields do not fit together."""
         _require((self.aligned is not None) == (self.strategy == "aligned"), where, "aligned", "given when aligned")
+        _require(self.documents_of != self.mix, where, "documents_of", "another mix")
         one_source = (self.documents_of is None) != (self.selection is None)
         _require(one_source, where, "selection", "either selection or documents_of")
         if self.selection is not None:
@@ -112,6 +113,17 @@ def load_recipe(path: Path) -> Recipe:
 def load_recipes(pins_folder: Path) -> tuple[Recipe, ...]:
     """Return every declared recipe, sorted by name."""
     return tuple(load_recipe(path) for path in sorted((pins_folder / "mixes").glob("*.toml")))
+
+
+def require_known(recipes: Sequence[Recipe], generations: set[str]) -> None:
+    """Raise RecordError when a recipe names a generation or an earlier mix that no pin declares."""
+    mixes = {recipe.mix for recipe in recipes}
+    for recipe in recipes:
+        for earlier in earlier_mixes(recipe):
+            _require(earlier in mixes, f"mix {recipe.mix}", f"mix {earlier!r}", f"one of {sorted(mixes)}")
+        for domain in recipe.selection.domains if recipe.selection else ():
+            known = f"one of {sorted(generations)}"
+            _require(domain.generation in generations, f"mix {recipe.mix}", f"domain {domain.name}", known)
 
 
 def earlier_mixes(recipe: Recipe) -> tuple[str, ...]:

@@ -41,9 +41,8 @@ Sha256 = Annotated[str, Pattern(r"[0-9a-f]{64}", "64 lower-case hex digits")]
 Revision = Annotated[str, Pattern(r"[0-9a-f]{40}", "a full revision of 40 lower-case hex digits, not a branch or tag")]
 Name = Annotated[str, Pattern(r"[a-z0-9][a-z0-9_.-]*", "a name of a-z, 0-9, _, . and -")]
 Text = Annotated[str, Pattern(r"(?s).*\S.*", "text that is not empty")]
-RelativePath = Annotated[
-    str, Pattern(r"(?!/)(?!.*(^|/)\.\.?(/|$))(?!.*//)[^\\\0]+(?<!/)", "a relative path without . or .. parts")
-]
+_RELATIVE = r"(?!/)(?!.*(^|/)\.\.?(/|$))(?!.*//)[^\\\x00-\x1f\x7f]+(?<!/)"
+RelativePath = Annotated[str, Pattern(_RELATIVE, "a relative path without . or .. parts or control characters")]
 Count = Annotated[int, AtLeast(0)]
 Positive = Annotated[int, AtLeast(1)]
 

@@ -166,7 +166,7 @@ class CheckResult(Record):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Digests(Record):
-    """SHA-256 over what was proven: the text of all documents in order, the kept source positions ("<u8"), one split
+    """SHA-256 over what was proven: the text of all documents in order, the kept source positions ("<i8"), one split
     byte a document (0 train, 1 validation), and the 16-byte document ids."""
 
     text: Sha256

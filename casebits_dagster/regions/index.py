@@ -5,14 +5,17 @@ One mechanism for selection, stratification, duplicates across regions, exclusio
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 from numpy.typing import NDArray
 
 from casebits_dagster.codec.bytetable import ByteTable
 from casebits_dagster.codec.mixture import COMPONENTS, Mixture
+from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.layout import GenerationFolder
 from casebits_dagster.regions.read import Region
-from casebits_dagster.stores.local import LocalStore
+from casebits_dagster.stores.local import replace_file
 
 # `tokens` counts the EOD, `raw_bytes` does not; `cluster` is -1 where the source has none; `split` is 0 for train and 1
 # for validation; `case_class` is the mixture component of most tokens with letters (4 = no letters).
@@ -29,6 +32,7 @@ INDEX_DTYPE = np.dtype(
     ]
 )
 NO_LETTERS = len(COMPONENTS)
+_VERSION = 1
 
 
 def index_region(region: Region, mixture: Mixture) -> NDArray[np.void]:
@@ -48,20 +52,24 @@ def index_region(region: Region, mixture: Mixture) -> NDArray[np.void]:
 
 
 def cached_index(folder: GenerationFolder, index: int, region: Region, table: ByteTable) -> NDArray[np.void]:
-    """Return the index rows of a region, from `index/<id>.npy` when that was made from these bytes."""
-    path, content_id = folder.index(index), region.receipt.content_id
-    stamp = path.with_suffix(".content_id")
-    if path.exists() and stamp.exists() and stamp.read_text() == content_id:
-        found: NDArray[np.void] = np.load(path)
-        return found
+    """Return the index rows of a region, from `index/<id>.npy` where the stamp beside it fits, else made anew.
+
+    The stamp names what the rows were made from and their own hash: rot, a truncated file and another region's rows are
+    all just a cache that is remade.
+    """
+    path = folder.index(index)
+    stamp, pins = path.with_suffix(".stamp"), region.receipt.pins.codec
+    made_from = f"{_VERSION} {region.receipt.content_id} {pins.mixture_sha256}"
+    if path.is_file() and stamp.is_file():
+        raw = path.read_bytes()
+        if stamp.read_bytes() == f"{made_from} {sha256(raw)}\n".encode():
+            found: NDArray[np.void] = np.load(io.BytesIO(raw))
+            return found
     rows = index_region(region, Mixture.load(folder.codec / "mixture.npz", table))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with LocalStore(folder.root).staged("index") as staging:
-        np.save(staging / "rows.npy", rows)
-        (staging / "stamp").write_text(content_id)
-        stamp.unlink(missing_ok=True)
-        (staging / "rows.npy").rename(path)
-        (staging / "stamp").rename(stamp)
+    content = io.BytesIO()
+    np.save(content, rows)
+    for name, raw in ((path, content.getvalue()), (stamp, f"{made_from} {sha256(content.getvalue())}\n".encode())):
+        replace_file(name, raw)
     return rows
 
 

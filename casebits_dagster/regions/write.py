@@ -143,7 +143,7 @@ def _document_lines(encoded: EncodedDocuments, columns: DocumentColumns, validat
     byte_offsets = np.cumsum(encoded.raw_bytes) - encoded.raw_bytes
     rows = zip(
         byte_offsets.tolist(),
-        ["null" if cluster < 0 else str(cluster) for cluster in columns.clusters.tolist()],
+        ["null" if cluster == -1 else str(cluster) for cluster in columns.clusters.tolist()],
         [document_id.tobytes().hex() for document_id in columns.document_ids],
         range(len(byte_offsets)),
         [score_text % tuple(map(micro_text, row)) for row in columns.scores[:, order].tolist()],

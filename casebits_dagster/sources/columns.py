@@ -47,3 +47,4 @@ class SourceRows:
 # A format reads one region: (folder, region) -> blocks in order. The range digest is asked for apart.
 RowReader: TypeAlias = Callable[[Path, RegionSpec], Iterator[SourceRows]]
 RangeDigest: TypeAlias = Callable[[Path, RegionSpec], str]
+RowCount: TypeAlias = Callable[[Path, str], int]

@@ -27,11 +27,11 @@ COLUMNS = ("tokens", "token_count", "cluster_id")
 
 def read_rows(folder: Path, region: RegionSpec) -> Iterator[SourceRows]:
     """Yield the rows of the region, one block a row group. Raises RecordError on other columns or types."""
-    file = pq.ParquetFile(RangedFile(LocalStore(folder), region.path))
+    file = _open(folder, region.path)
     where = f"{folder}/{region.path}"
     _require_columns(file.schema_arrow, where)
     for group, first, rows in _groups(file.metadata, region):
-        table = file.read_row_group(group, columns=list(COLUMNS))
+        table = file.read_row_group(group, columns=list(COLUMNS), use_threads=False)
         begin, end = max(region.begin, first) - first, min(region.end, first + rows) - first
         yield _block(table.slice(begin, end - begin), first + begin, where)
 
@@ -39,7 +39,7 @@ def read_rows(folder: Path, region: RegionSpec) -> Iterator[SourceRows]:
 def range_digest(folder: Path, region: RegionSpec) -> str:
     """Return the SHA-256 of the file bytes of the row groups that hold the region."""
     store = LocalStore(folder)
-    metadata = pq.ParquetFile(RangedFile(store, region.path)).metadata
+    metadata = _open(folder, region.path).metadata
     begins, ends = [], []
     for group, _, _ in _groups(metadata, region):
         for number in range(metadata.num_columns):
@@ -48,6 +48,18 @@ def range_digest(folder: Path, region: RegionSpec) -> str:
             begins.append(begin)
             ends.append(begin + chunk.total_compressed_size)
     return sha256(store.read_range(region.path, min(begins), max(ends)))
+
+
+def count_rows(folder: Path, path: str) -> int:
+    """Return how many rows the file has, as its footer says."""
+    return int(_open(folder, path).metadata.num_rows)
+
+
+def _open(folder: Path, path: str) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(RangedFile(LocalStore(folder), path))
+    except pa.ArrowException as error:
+        raise RecordError("SOURCE_FORMAT", f"{folder}/{path}", f"not a Parquet file: {error}") from error
 
 
 def _groups(metadata: pq.FileMetaData, region: RegionSpec) -> Iterator[tuple[int, int, int]]:

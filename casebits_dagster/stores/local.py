@@ -36,8 +36,13 @@ class LocalStore:
         return self.root / path
 
     def read_range(self, path: str, begin: int, end: int) -> bytes:
+        parts = []
         with self._open(path) as descriptor:
-            return os.pread(descriptor, end - begin, begin)
+            # One call returns at most 2 GiB.
+            while begin < end and (part := os.pread(descriptor, end - begin, begin)):
+                parts.append(part)
+                begin += len(part)
+        return b"".join(parts)
 
     def size(self, path: str) -> int:
         with self._open(path) as descriptor:
@@ -143,6 +148,18 @@ def write_durably(path: Path, content: bytes) -> None:
         stream.write(content)
         stream.flush()
         os.fsync(stream.fileno())
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Put a cache file in place of another, durably: a reader sees the old one or the new one."""
+    make_folder(path.parent)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        write_durably(temporary, content)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    fsync_folder(path.parent)
 
 
 def make_folder(folder: Path) -> None:

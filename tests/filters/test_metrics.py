@@ -122,7 +122,13 @@ def test_the_first_rule_that_applies_decides_and_bounds_are_kept(tmp_path: Path)
         ),
         ('[[rules]]\nreason = "x"\nkind = "duplicate"\nat_most = 1', "a duplicate rule takes no metric and no bound"),
         ('[[rules]]\nreason = "x"\nkind = "clusters"\nmetric = "characters"', "a clusters rule takes no metric"),
-        ('[[rules]]\nreason = "x"\nkind = "clusters"', "a policy needs one duplicate rule"),
+        ('[[rules]]\nreason = "x"\nkind = "clusters"', "a clusters rule, and no other, lists what it accepts"),
+        ('[[rules]]\nreason = "x"\nkind = "duplicate"\naccept = [1]', "lists what it accepts"),
+        ('[[rules]]\nreason = "x"\nkind = "clusters"\naccept = [1]', "a policy needs one duplicate rule"),
+        (
+            '[[rules]]\nreason = "x"\nkind = "duplicate"\n[[rules]]\nreason = "y"\nkind = "clusters"\naccept = [1]',
+            "a policy needs one duplicate rule, the last",
+        ),
         ('[[rules]]\nreason = "x"\nkind = "duplicate"\n' * 2, "a policy needs one duplicate rule"),
     ],
 )

@@ -15,7 +15,7 @@ from casebits_dagster.mixing.sources import MixSource
 from casebits_dagster.records.canonical import canonical
 from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.frontier import FrontierEntry, Manifest, PlanPin, SplitTotal, SplitTotals
-from casebits_dagster.records.layout import CASES, DOCUMENTS, IDS, OFFSETS, RECEIPT, Home
+from casebits_dagster.records.layout import ADMISSION, CASES, DOCUMENTS, IDS, OFFSETS, RECEIPT, Home
 from casebits_dagster.records.recipe import Aligned, Domain, Lengths, Recipe, Selection
 from casebits_dagster.records.region import (
     CodecPin,
@@ -160,6 +160,7 @@ def _write_region(
         OFFSETS: arrays.offsets.tobytes(),
         DOCUMENTS: b"".join(canonical(line) for line in lines),
         RECEIPT: _receipt(generation, number).to_bytes(),
+        ADMISSION: b"admitted by hand\n",
     }
     for name, raw in content.items():
         (folder / name).write_bytes(raw)

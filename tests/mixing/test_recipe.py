@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from casebits_dagster.records.errors import RecordError
-from casebits_dagster.records.recipe import Aligned, Domain, Lengths, Recipe, load_recipe, load_recipes
+from casebits_dagster.records.recipe import Aligned, Domain, Lengths, Recipe, load_recipe, load_recipes, require_known
 from tests.mixing.corpus import control, recipe
 
 
@@ -19,6 +19,18 @@ def test_the_declared_recipes_load(pins: Path) -> None:
     assert selection is not None
     assert len(selection.domains) >= 4
     assert selection.lengths.names == ("<512", "512-2047", "2048-8191", ">=8192")
+
+
+def test_what_a_recipe_names_must_be_declared(pins: Path) -> None:
+    recipes = load_recipes(pins)
+    require_known(recipes, {"sample"})
+    with pytest.raises(RecordError, match=r"mix sample_aligned: domain literature: expected one of \['other'\]"):
+        require_known(recipes, {"other"})
+    control_alone = [one for one in recipes if one.documents_of]
+    with pytest.raises(RecordError, match=r"mix sample_concatenated: mix 'sample_aligned': expected one of"):
+        require_known(control_alone, {"sample"})
+    with pytest.raises(RecordError, match="documents_of: expected another mix"):
+        replace(control_alone[0], documents_of="sample_concatenated").check("recipe")
 
 
 def test_bucket_names_of_no_edges() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from casebits_dagster.admission import admit_region
+from casebits_dagster.frontier import NOTHING, root_of
 from casebits_dagster.publication.consume import open_frontier
 from casebits_dagster.publication.frontier import advance_frontier
 from casebits_dagster.publication.stratification import write_stratification
@@ -20,7 +21,7 @@ from casebits_dagster.records.errors import REFUSAL_CODES, Absent, Refused
 from casebits_dagster.records.frontier import Latest, Manifest, PreviousManifest
 from casebits_dagster.records.layout import ADMISSION, CASES, DOCUMENTS, IDS, RECEIPT, GenerationFolder, Home
 from casebits_dagster.records.pins import Generation, load_generation
-from casebits_dagster.records.region import Admission, Receipt
+from casebits_dagster.records.region import Admission, CheckResult, Receipt
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -106,6 +107,8 @@ AT_ONCE: list[tuple[str, Callable[[GenerationFolder], object], str]] = [
     ("LATEST_BEHIND", lambda f: rewrite_manifest(f, version=2), "expected 2, read 1"),
     ("CHAIN_BROKEN", cut_history, "manifest 2: previous"),
     ("FILE_MISSING", lambda f: (f.codec / "vocabulary.json").unlink(), "codec/vocabulary.json"),
+    ("COUNT_MISMATCH", lambda f: rewrite_latest(f, status="building"), "status: expected complete, read building"),
+    ("CODEC_PIN", lambda f: rewrite_manifest(f, codec=manifest_of(f).codec[1:]), "read ['vocabulary.json']"),
     ("FILE_HASH", lambda f: flip(f.codec / "mixture.npz", 300), "codec/mixture.npz"),
 ]
 
@@ -152,6 +155,25 @@ def other_admission(folder: GenerationFolder, **changes: object) -> None:
     path.write_bytes(dataclasses.replace(admission, **changes).to_bytes())  # type: ignore[arg-type]
 
 
+def half_done(folder: GenerationFolder) -> tuple[CheckResult, ...]:
+    """The checks of region 0, one of which looked at nothing."""
+    checks = Admission.parse((folder.region(0) / ADMISSION).read_bytes(), "a").checks
+    return tuple(dataclasses.replace(check, examined=0) if check.id == "L2_EOD" else check for check in checks)
+
+
+def fold(path: Path) -> None:
+    """Put a folder in place of a file."""
+    path.unlink()
+    path.mkdir()
+
+
+def link(path: Path) -> None:
+    """Move what lies there aside and leave a link to it."""
+    aside = path.parent.parent / "aside"
+    path.rename(aside)
+    path.symlink_to(aside)
+
+
 ON_FIRST_USE: list[tuple[str, Callable[[GenerationFolder], object], str]] = [
     ("REGION_MISSING", lambda f: shutil.rmtree(f.region(0)), "there is no folder"),
     ("ADMISSION_MISSING", lambda f: (f.region(0) / ADMISSION).unlink(), "the region is not admitted"),
@@ -168,7 +190,14 @@ ON_FIRST_USE: list[tuple[str, Callable[[GenerationFolder], object], str]] = [
     ("RECEIPT_HASH", lambda f: other_admission(f, receipt_sha256="0" * 64), "receipt_sha256"),
     ("ADMISSION_HASH", lambda f: other_admission(f, generation="other"), "expected sample, read other"),
     ("ADMISSION_HASH", lambda f: other_admission(f, files=()), "files casebits_mixture.case.u16le"),
-    ("FILE_HASH", lambda f: other_admission(f, checks=()), "regions/00000/admission.json"),
+    ("ADMISSION_NOT_ADMITTED", lambda f: other_admission(f, checks=()), "no check was made"),
+    ("ADMISSION_NOT_ADMITTED", lambda f: other_admission(f, checks=half_done(f)), "L2_EOD was not done in full"),
+    ("FILE_HASH", lambda f: other_admission(f, checks=half_done(f)[:3]), "regions/00000/admission.json"),
+    ("JSON_INVALID", lambda f: (f.region(0) / RECEIPT).write_bytes(b"{"), "regions/00000/receipt.json"),
+    ("JSON_INVALID", lambda f: (f.region(0) / ADMISSION).write_bytes(b"[]\n"), "regions/00000/admission.json"),
+    ("FILE_MISSING", lambda f: fold(f.region(0) / RECEIPT), "regions/00000/receipt.json"),
+    ("PATH_UNSAFE", lambda f: link(f.region(0) / DOCUMENTS), "regions/00000/documents.jsonl"),
+    ("PATH_UNSAFE", lambda f: link(f.region(0)), "a published region is never a link"),
 ]
 
 
@@ -181,6 +210,38 @@ def test_a_region_is_refused_on_first_use(
     assert len(frontier.region(1)) > 0
     with pytest.raises(Refused) as caught:
         frontier.region(0)
+    assert caught.value.code == code
+    assert message in str(caught.value)
+
+
+def entry_of(folder: GenerationFolder, **changes: object) -> None:
+    entries = manifest_of(folder).regions
+    regions = (dataclasses.replace(entries[0], **changes), *entries[1:])  # type: ignore[arg-type]
+    rewrite_manifest(folder, regions=regions, tree_root=root_of(regions))
+    rewrite_latest(folder, tree_root=root_of(regions))
+
+
+LIES: list[tuple[str, Callable[[GenerationFolder], object], str]] = [
+    ("COUNT_MISMATCH", lambda f: entry_of(f, documents=1_065), "counts.documents: expected 1065, read 65"),
+    ("COUNT_MISMATCH", lambda f: entry_of(f, tokens=5), "counts.tokens: expected 5, read 75675"),
+    ("PLAN_MISMATCH", lambda f: entry_of(f, **twin(f)), "region.index: expected 0, read 4"),
+    ("COUNT_MISMATCH", lambda f: rewrite_manifest(f, splits=NOTHING), "manifest 1: splits"),
+]
+
+
+def twin(folder: GenerationFolder) -> dict[str, object]:
+    """What the entry of region 4 says, to be listed as region 0."""
+    other = manifest_of(folder).regions[4]
+    return {name: getattr(other, name) for name in ("path", "content_id", "documents", "tokens", "files")}
+
+
+@pytest.mark.parametrize(("code", "tamper", "message"), LIES)
+def test_a_manifest_that_hashes_well_and_lies_is_refused(
+    folder: GenerationFolder, code: str, tamper: Callable[[GenerationFolder], object], message: str
+) -> None:
+    tamper(folder)
+    with pytest.raises(Refused) as caught:
+        open_frontier(folder.root).verify_all()
     assert caught.value.code == code
     assert message in str(caught.value)
 

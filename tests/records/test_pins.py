@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from casebits_dagster.records.canonical import Json, canonical
 from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import Absent, CasebitsError, RecordError
 from casebits_dagster.records.pins import (
+    FilterPolicy,
     RegionSpec,
+    Rule,
     default_pins_folder,
     generation_names,
     gpt2_file,
@@ -23,11 +26,22 @@ from casebits_dagster.records.pins import (
 
 FILE: dict[str, Json] = {"path": "a.parquet", "bytes": 3, "sha256": "0" * 64, "rows": 10}
 REVISION = sha256(canonical([FILE]))[:40]
+POLICY = FilterPolicy(
+    policy_id="none-1",
+    description="keeps everything but repeats",
+    metrics=("characters",),
+    rules=(Rule(reason="duplicate", kind="duplicate"),),
+)
+POLICY_SHA256 = sha256(POLICY.to_bytes())
+OTHER_POLICY_SHA256 = sha256(replace(POLICY, description="keeps all but repeats").to_bytes())
 GENERATION = f"""\
 generation = "tiny"
 description = "ten rows"
-filter = "none-1"
 codec = "small"
+
+[filter]
+policy_id = "none-1"
+sha256 = "{POLICY_SHA256}"
 
 [source]
 repo = "local/tiny"
@@ -167,7 +181,32 @@ WRITTEN_ONCE = "(pins are written once: declare a change as a new file)"
             f"PIN_INVALID filters/none-1.toml: policy_id: expected none-1, read none-2 {WRITTEN_ONCE}",
         ),
         (
-            _replace("generations/tiny.toml", "filter =", "filters ="),
+            _replace("generations/tiny.toml", "share = 0.05", "share = 1"),
+            RecordError,
+            "PIN_INVALID generations/tiny.toml: split.share: expected 0 or more, below 1, read 1",
+        ),
+        (
+            _replace(
+                "generations/tiny.toml",
+                "cuts = [0, 4, 10]",
+                "cuts = [0, 4]\n[[regions]]\npath = 'a.parquet'\ncuts = [3, 9]",
+            ),
+            RecordError,
+            "PIN_INVALID generations/tiny.toml: regions.path: a file stands twice: its regions could overlap",
+        ),
+        (
+            _replace("filters/none-1.toml", "keeps everything", "keeps all"),
+            RecordError,
+            "PIN_INVALID generations/tiny.toml: filter.sha256: "
+            f"expected {POLICY_SHA256}, read {OTHER_POLICY_SHA256} {WRITTEN_ONCE}",
+        ),
+        (
+            _replace("filters/none-1.toml", '["characters"]', '["characters", "characters"]'),
+            RecordError,
+            "PIN_INVALID filters/none-1.toml: metrics: one metric or more, each named once",
+        ),
+        (
+            _replace("generations/tiny.toml", "[filter]", "[filters]"),
             RecordError,
             "JSON_INVALID generations/tiny.toml: filters: unknown field "
             "(known here: codec, description, filter, generation, regions, source, split)",
@@ -205,7 +244,7 @@ WRITTEN_ONCE = "(pins are written once: declare a change as a new file)"
                 _replace("filters/none-1.toml", DUPLICATE, rules),
                 RecordError,
                 "PIN_INVALID filters/none-1.toml: rules: "
-                "a policy needs one duplicate rule: document ids are unique in a region",
+                "a policy needs one duplicate rule, the last: document ids are unique in a region",
             )
             for rules in (DUPLICATE * 2, RULE + 'kind = "clusters"\naccept = [1]\n')
         ),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
-import json
 import shutil
+from decimal import Decimal
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -156,7 +156,7 @@ def test_index_rows_speak_of_the_documents(generation: Generation, encoded: Home
     assert len(index_region(Region.open(encoded.generation("sample").region(8)), mixture)) == 0
 
 
-def test_the_cached_index_is_remade_when_it_is_of_other_bytes(
+def test_an_index_that_rotted_or_is_of_another_region_is_remade(
     generation: Generation, encoded: Home, tmp_path: Path
 ) -> None:
     home = Home(tmp_path / "copy")
@@ -166,9 +166,30 @@ def test_the_cached_index_is_remade_when_it_is_of_other_bytes(
     table: ByteTable = Codec.load(folder.codec).table
     region = Region.open(folder.region(10))
     first = cached_index(folder, 10, region, table)
-    stamp = folder.index(10).with_suffix(".content_id")
-    np.save(folder.index(10), first[:1])
-    assert len(cached_index(folder, 10, region, table)) == 1
-    stamp.write_text("another region")
-    assert cached_index(folder, 10, region, table).tobytes() == first.tobytes()
-    assert json.loads((folder.region(10) / RECEIPT).read_bytes())["content_id"] == stamp.read_text()
+    path, stamp = folder.index(10), folder.index(10).with_suffix(".stamp")
+    rows, mark = path.read_bytes(), stamp.read_bytes()
+    flipped = bytes([*rows[:200], rows[200] ^ 1, *rows[201:]])
+    for broken, beside in ((flipped, mark), (rows[:-1], mark), (b"", mark), (rows, b"\xff"), (rows, b"")):
+        path.write_bytes(broken)
+        stamp.write_bytes(beside)
+        assert cached_index(folder, 10, region, table).tobytes() == first.tobytes()
+        assert (path.read_bytes(), stamp.read_bytes()) == (rows, mark)
+    assert region.receipt.content_id in mark.decode()
+    assert sorted(file.name for file in path.parent.iterdir()) == ["00010.npy", "00010.stamp"]
+
+
+def test_verdicts_of_a_published_region_are_never_replaced_by_others(
+    generation: Generation, encoded: Home, tmp_path: Path
+) -> None:
+    home = Home(tmp_path / "copy")
+    shutil.copytree(encoded.root, home.root)
+    folder = home.generation("sample")
+    before = {path.name: path.read_bytes() for path in folder.verdicts(10).parent.iterdir()}
+    rules = tuple(
+        dataclasses.replace(rule, at_least=Decimal(900)) if rule.reason == "too_short" else rule
+        for rule in generation.policy.rules
+    )
+    stricter = dataclasses.replace(generation, policy=dataclasses.replace(generation.policy, rules=rules))
+    with pytest.raises(CasebitsError, match=r"NONDETERMINISTIC_REGION .*a change of pins is a new generation"):
+        filter_region(stricter, 10, home)
+    assert {path.name: path.read_bytes() for path in folder.verdicts(10).parent.iterdir()} == before

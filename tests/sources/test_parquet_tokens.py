@@ -17,7 +17,7 @@ from casebits_dagster.records.errors import RecordError
 from casebits_dagster.records.pins import RegionSpec
 from casebits_dagster.sources.columns import PROBLEMS, SourceRows
 from casebits_dagster.sources.detokenise import gpt2_table
-from casebits_dagster.sources.parquet_tokens import range_digest, read_rows
+from casebits_dagster.sources.parquet_tokens import count_rows, range_digest, read_rows
 
 HELLO = [15496, 11, 995]  # "Hello, world"
 EURO = [26391]  # the three bytes of U+20AC
@@ -178,6 +178,17 @@ def test_a_cluster_beyond_32_bits_is_refused_not_wrapped(tmp_path: Path) -> None
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     with pytest.raises(RecordError, match="cluster_id: expected 32-bit integers, read 2147483648"):
         read(tmp_path / "a.parquet", 0, 1)
+
+
+def test_a_file_that_is_not_parquet_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"PAR1 not quite")
+    with pytest.raises(RecordError, match=r"SOURCE_FORMAT .*not a Parquet file"):
+        read(tmp_path / "a.parquet", 0, 1)
+
+
+def test_rows_are_counted_by_the_footer(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", [HELLO] * 7, row_group_size=3)
+    assert count_rows(tmp_path, "a.parquet") == 7
 
 
 def test_the_sample_is_the_text_that_its_notices_name(pins: Path) -> None:
