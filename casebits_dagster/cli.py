@@ -6,26 +6,31 @@ Every command works on the files below the home; only `demo` needs Dagster, and 
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import inspect
 import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from casebits_dagster.lineage.mix_summary import context_lines, mix_lines, mix_reports
-from casebits_dagster.lineage.summary import generation_lines, summarise
+from casebits_dagster.lineage.mix_summary import context_lines, mix_lines
+from casebits_dagster.lineage.places import NAME, find_folder, find_region, is_name, listable
+from casebits_dagster.lineage.published import require_same_admission
+from casebits_dagster.lineage.status import status_lines
+from casebits_dagster.lineage.summary import error_line, generation_lines
 from casebits_dagster.records.digests import sha256_file
 from casebits_dagster.records.errors import Absent, CasebitsError, RecordError, Refused
 from casebits_dagster.records.layout import ADMISSION, RECEIPT, Home, home_from_environment, region_id
 from casebits_dagster.records.pins import default_pins_folder, generation_names, load_generation
-from casebits_dagster.records.region import Admission, Receipt
+from casebits_dagster.records.region import Receipt
 
 OK, REFUSED, BAD_INPUT, ABSENT = 0, 1, 2, 3
 EXIT_STATUS = {
     OK: "done; what was asked is proven",
-    REFUSED: "refused: something does not verify, or a link of an audit is unproven",
-    BAD_INPUT: "usage, or an input (a pin, an argument) that is not well formed",
+    REFUSED: "refused: something does not verify or is not admitted, or a link of an audit is unproven",
+    BAD_INPUT: "usage, or an input (a pin, an argument, a file) that is not well formed or cannot be read",
     ABSENT: "absent: what was asked for is not there",
 }
 
@@ -60,6 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader went away (`casebits plan sample | head -1`): what is still buffered has nowhere to go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
+    except OSError as error:
+        print(f"casebits: {error_line(error)}", file=sys.stderr)
+        return BAD_INPUT
     return status
 
 
@@ -69,42 +77,84 @@ def _status_of(error: CasebitsError) -> int:
     return BAD_INPUT if isinstance(error, RecordError) or error.code.startswith("PIN_") else REFUSED
 
 
+_LEAST_VOCABULARY = 257  # 256 bytes and the end marker
+
+
+def _name(text: str) -> str:
+    if not is_name(text):
+        raise argparse.ArgumentTypeError(f"expected {NAME.meaning}, read {text!r}")
+    return text
+
+
+def _text(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty")
+    return text
+
+
+def _path(text: str) -> Path:
+    return Path(_text(text))
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if (found := int(text)) < least:
+            raise argparse.ArgumentTypeError(f"expected {least} or more, read {text}")
+        return found
+
+    return number
+
+
+class _Version(argparse.Action):
+    """Looks the version up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
+        print(f"casebits-dagster {importlib.metadata.version('casebits-dagster')}")
+        parser.exit()
+
+
 def _parser() -> argparse.ArgumentParser:
     raw, about = argparse.RawDescriptionHelpFormatter, "Proven, packed pre-training corpora from pinned text sources."
     parser = argparse.ArgumentParser(prog="casebits", description=about, epilog=_EPILOG, formatter_class=raw)
-    parser.add_argument("--home", type=Path, metavar="DIR", help="where everything is kept (default: $CASEBITS_HOME)")
-    parser.add_argument("--pins", type=Path, metavar="DIR", help="the pins (default: assets/pins of the checkout)")
+    parser.add_argument("--home", type=_path, metavar="DIR", help="where everything is kept (default: $CASEBITS_HOME)")
+    parser.add_argument("--pins", type=_path, metavar="DIR", help="the pins (default: assets/pins of the checkout)")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
 
     def add(name: str, command: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
         """Add a command. Its docstring is its help; the first line of it stands in the list of commands."""
         text = inspect.cleandoc(command.__doc__ or "")
         added = commands.add_parser(name, help=text.partition("\n")[0], description=text, formatter_class=raw)
-        added.set_defaults(command=command)
+        added.set_defaults(command=command, usage_error=added.error)
         return added
 
     add("demo", _demo)
     add("status", _status)
     plan = add("plan", _plan)
-    plan.add_argument("generation", metavar="GENERATION")
+    plan.add_argument("generation", type=_name, metavar="GENERATION", help="name of a pinned generation")
     verify = add("verify", _verify)
-    verify.add_argument("kind", choices=("region", "frontier", "mix"))
-    verify.add_argument("path", metavar="PATH")
-    verify.add_argument("--full", action="store_true", help="examine everything where the default is a seeded sample")
+    verify.add_argument("kind", choices=("region", "frontier", "mix"), help="what to verify")
+    verify.add_argument("path", type=_text, metavar="PATH", help="its name below the home, or its folder (./...)")
+    full = "region only: examine everything where the default is a seeded sample"
+    verify.add_argument("--full", action="store_true", help=full)
     read = add("read", _read)
-    read.add_argument("region", metavar="REGION")
-    read.add_argument("--document", type=int, required=True, metavar="I", help="its index in the region, from 0")
+    read.add_argument("region", type=_text, metavar="REGION", help="GENERATION/REGION below the home, or its folder")
+    read.add_argument(
+        "--document", type=_at_least(0), required=True, metavar="I", help="its index in the region, from 0"
+    )
     audit = add("audit", _audit)
-    audit.add_argument("--mix", required=True, metavar="NAME")
-    audit.add_argument("--window", type=int, required=True, metavar="K", help="number of the window, from 0")
+    audit.add_argument("--mix", type=_name, required=True, metavar="NAME", help="name of a mix below the home")
+    audit.add_argument("--window", type=_at_least(0), required=True, metavar="K", help="number of the window, from 0")
     audit.add_argument("--format", choices=("text", "json", "markdown"), default="text")
     audit.add_argument(
         "--recompute", choices=("slices", "all"), default="slices", help="all: hash every file on the way, too"
     )
     train = add("train-codec", _train_codec)
-    train.add_argument("generation", metavar="GENERATION", help="its pinned source is what is trained on")
-    train.add_argument("codec", metavar="NAME", help="name of the new folder in the pins' codecs/")
-    train.add_argument("--size", type=int, required=True, metavar="N", help="entries of the vocabulary")
+    pinned = "its pinned source is what is trained on"
+    train.add_argument("generation", type=_name, metavar="GENERATION", help=pinned)
+    train.add_argument("codec", type=_name, metavar="NAME", help="name of the new folder in the pins' codecs/")
+    size = f"entries of the vocabulary, at least {_LEAST_VOCABULARY}"
+    train.add_argument("--size", type=_at_least(_LEAST_VOCABULARY), required=True, metavar="N", help=size)
     return parser
 
 
@@ -129,11 +179,11 @@ def _program() -> str:
 
 
 def _home(options: argparse.Namespace) -> Home:
-    return Home(options.home.absolute() if options.home else home_from_environment())
+    return Home(listable(options.home.absolute() if options.home else home_from_environment()))
 
 
 def _pins(options: argparse.Namespace) -> Path:
-    return options.pins.absolute() if options.pins else default_pins_folder()
+    return listable(options.pins.absolute() if options.pins else default_pins_folder())
 
 
 def _demo(options: argparse.Namespace) -> int:
@@ -157,22 +207,18 @@ def _demo(options: argparse.Namespace) -> int:
     command = " ".join([_program(), *(["--home", str(options.home)] if options.home else [])])
     failed = "\n".join(f"FAILED     {name}: {why}" for name, why in done.failures.items())
     print(failed or _NEXT.format(casebits=command))
-    return REFUSED if done.failures else OK
+    return REFUSED if done.failures or done.summary.broken else OK
 
 
 def _status(options: argparse.Namespace) -> int:
     """say what there is of every generation and mix
 
-    Reads records only: nothing is hashed or proven. Use `casebits verify` for that.
+    Reads records only: nothing is hashed or proven. Use `casebits verify` for that. Exit status 1 when a record cannot
+    be read; the rest is told all the same.
     """
-    home = _home(options)
-    print(f"home {home.root}")
-    pins = _pins(options)
-    for name in generation_names(pins):
-        print("\n".join(generation_lines(summarise(load_generation(pins, name), home))))
-    for report in mix_reports(home).values():
-        print("\n".join(mix_lines(report)))
-    return OK
+    lines, whole = status_lines(_home(options), _pins(options))
+    print("\n".join(lines))
+    return OK if whole else REFUSED
 
 
 def _plan(options: argparse.Namespace) -> int:
@@ -202,38 +248,33 @@ def _plan(options: argparse.Namespace) -> int:
 def _verify(options: argparse.Namespace) -> int:
     """verify a region, a frontier or a mix from its bytes
 
-    region    PATH is a folder, or GENERATION/REGION below the home. An independent verifier decodes every document,
+    region    PATH is GENERATION/REGION below the home, or a folder. An independent verifier decodes every document,
               reads the source again, and compares; what it proves must be what admission.json says.
-    frontier  PATH is a folder, or the name of a generation below the home. LATEST, the manifest, its chain, and every
+    frontier  PATH is the name of a generation below the home, or a folder. LATEST, the manifest, its chain, and every
               file of every region that it names are hashed and cross-checked.
-    mix       PATH is a folder, or the name of a mix below the home. Every token is compared with its source slice.
+    mix       PATH is the name of a mix below the home, or a folder. Every token is compared with its source slice.
+
+    What is named below the home wins; the path of a folder contains a / or starts with a dot.
     """
+    if options.full and options.kind != "region":
+        options.usage_error(f"--full belongs to `verify region` alone; a {options.kind} is always verified in full")
     return {"region": _verify_region, "frontier": _verify_frontier, "mix": _verify_mix}[options.kind](options)
 
 
 def _verify_region(options: argparse.Namespace) -> int:
     from casebits_dagster.admission import verify_region
 
-    folder = _region_folder(options, options.path)
+    folder = find_region(options.path, _home(options))
     receipt = Receipt.parse((folder / RECEIPT).read_bytes(), str(folder / RECEIPT))
     proven = verify_region(folder, load_generation(_pins(options), receipt.generation), full=options.full)
     print(f"region {receipt.generation}/{receipt.region.id}: proven from its bytes and its source")
     print(f"  {receipt.counts.documents:,} documents, {receipt.counts.tokens:,} tokens, content {receipt.content_id}")
     for check in proven.checks:
         print(f"  {check.id:<20} {check.examined:>10,} of {check.population:>10,}  {check.mode}")
-    return _compare_admission(folder, proven)
-
-
-def _compare_admission(folder: Path, proven: Admission) -> int:
-    path = folder / ADMISSION
-    if not path.exists():
+    if not (folder / ADMISSION).exists():
         print(f"  not admitted yet: there is no {ADMISSION}")
-        return OK
-    stored = Admission.parse(path.read_bytes(), str(path))
-    for name in ("receipt_sha256", "content_id", "files", "source_recheck", "digests", "attribution"):
-        expected, read = getattr(proven, name), getattr(stored, name)
-        if read != expected:
-            raise Refused("ADMISSION_HASH", f"{path}: {name}", expected=expected, read=read)
+        return REFUSED
+    require_same_admission(folder / ADMISSION, proven)
     print(f"  {ADMISSION} says what was proven now")
     return OK
 
@@ -241,7 +282,7 @@ def _compare_admission(folder: Path, proven: Admission) -> int:
 def _verify_frontier(options: argparse.Namespace) -> int:
     from casebits_dagster.publication.consume import open_frontier
 
-    frontier = open_frontier(_folder(options.path, _home(options).generation(options.path).root))
+    frontier = open_frontier(find_folder(options.path, _home(options).generation(options.path).root))
     frontier.verify_all()
     manifest, latest = frontier.manifest, frontier.latest
     tokens = sum(entry.tokens for entry in manifest.regions)
@@ -256,7 +297,7 @@ def _verify_mix(options: argparse.Namespace) -> int:
     from casebits_dagster.mixing.verify import verify_mix
 
     home = _home(options)
-    verified = verify_mix(_folder(options.path, home.mix(options.path)), home)
+    verified = verify_mix(find_folder(options.path, home.mix(options.path)), home)
     recipe, train = verified.report.recipe, verified.report.train
     print(f"mix {recipe.mix}: proven, every token against its source slice")
     print(f"  {train.windows:,} windows of {recipe.sequence_length:,} tokens, {train.documents:,} documents")
@@ -266,20 +307,12 @@ def _verify_mix(options: argparse.Namespace) -> int:
     return OK
 
 
-def _folder(text: str, named: Path) -> Path:
-    """Return the folder whose path the text is, or else the folder that it names below the home."""
-    for folder in (Path(text), named):
-        if folder.is_dir():
-            return folder
-    raise Absent("FILE_MISSING", text, f"there is no folder {named}", remedy="see `casebits status`")
-
-
 def _audit(options: argparse.Namespace) -> int:
     """follow one window of a mix back to its source rows
 
     The chain: window, segments, documents, region, receipt, admission, manifest (with an inclusion proof), source
-    file and row. Each document is decoded and hashed now. The report says for every hash whether it was recomputed,
-    and names what was not checked. Exit status 1 when any link is unproven.
+    file and row. Each document is decoded and hashed now. The report counts the hashes that were recomputed and names
+    what was not checked; json and markdown say it for every hash. Exit status 1 when any link is unproven.
     """
     from casebits_dagster.lineage.audit import audit_window
     from casebits_dagster.lineage.render import audit_markdown, audit_text
@@ -297,14 +330,14 @@ def _audit(options: argparse.Namespace) -> int:
 def _read(options: argparse.Namespace) -> int:
     """write the text of one document to standard output
 
-    REGION is a folder, or GENERATION/REGION below the home (sample/00003). The region's files are hashed first: text
+    REGION is GENERATION/REGION below the home (sample/00003), or a folder. The region's files are hashed first: text
     comes out of admitted regions only, byte for byte as it was in the source.
     """
     from casebits_dagster.codec.decode import Codec
     from casebits_dagster.publication.verify_region import verify_region_files
     from casebits_dagster.regions.read import Region
 
-    folder = _region_folder(options, options.region)
+    folder = find_region(options.region, _home(options))
     pinned = verify_region_files(folder, str(folder)).receipt.pins.codec.vocab_sha256
     vocabulary = folder.parent.parent / "codec" / "vocabulary.json"
     if not vocabulary.exists():
@@ -316,17 +349,6 @@ def _read(options: argparse.Namespace) -> int:
     sys.stdout.buffer.write(text)
     sys.stdout.buffer.flush()
     return OK
-
-
-def _region_folder(options: argparse.Namespace, text: str) -> Path:
-    """Return the folder of a region that is named by its path or as GENERATION/REGION below the home."""
-    if (Path(text) / RECEIPT).exists():
-        return Path(text).absolute()
-    generation, _, region = text.rpartition("/")
-    folder = _home(options).generation(generation).region(int(region)) if region.isdecimal() else Path(text)
-    if not (folder / RECEIPT).exists():
-        raise Absent("REGION_MISSING", text, f"no region is published in {folder}", remedy="see `casebits status`")
-    return folder
 
 
 def _train_codec(options: argparse.Namespace) -> int:

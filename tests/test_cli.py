@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ from casebits_dagster.lineage.summary import summarise
 from casebits_dagster.orchestration import demo
 from casebits_dagster.orchestration.demo import Build, DemoResult
 from casebits_dagster.records.digests import sha256
-from casebits_dagster.records.layout import ADMISSION, DOCUMENTS, IDS, Home
+from casebits_dagster.records.layout import ADMISSION, DOCUMENTS, IDS, RECEIPT, Home
+from casebits_dagster.records.mix import REPORT
 from casebits_dagster.records.pins import load_generation
 
 Output = pytest.CaptureFixture[str]
@@ -56,11 +58,64 @@ def test_every_command_explains_itself(capsys: Output, command: str) -> None:
     assert (caught.value.code, len(paragraphs) >= 4) == (0, True)
 
 
-@pytest.mark.parametrize("arguments", [[], ["nothing"], ["read", "sample/00000"], ["verify", "shard", "x"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nothing"],
+        ["read", "sample/00000"],
+        ["verify", "shard", "x"],
+        ["--home", "", "status"],
+        ["--pins", "", "status"],
+        ["plan", "../sample"],
+        ["read", "", "--document", "0"],
+        ["read", "sample/00000", "--document", "-1"],
+        ["verify", "mix", ""],
+        ["verify", "frontier", "sample", "--full"],
+        ["verify", "mix", "sample_aligned", "--full"],
+        ["audit", "--mix", "../mixes/sample_aligned", "--window", "0"],
+        ["audit", "--mix", "sample_aligned", "--window", "-1"],
+        ["train-codec", "sample", "../small", "--size", "300"],
+        ["train-codec", "./sample", "small", "--size", "300"],
+        ["train-codec", "sample", "small", "--size", "256"],
+        ["train-codec", "sample", "small", "--size", "many"],
+    ],
+)
 def test_usage_is_exit_status_2(capsys: Output, arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(arguments)
-    assert (caught.value.code, capsys.readouterr().out) == (2, "")
+    said = capsys.readouterr()
+    assert (caught.value.code, said.out, "error: " in said.err) == (2, "", True)
+
+
+def test_version(capsys: Output) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert (caught.value.code, capsys.readouterr().out) == (0, f"casebits-dagster {version('casebits-dagster')}\n")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--home", "FILE", "demo"], ["--home", "FILE/x", "status"], ["--pins", "FILE", "plan", "sample"]]
+)
+def test_what_cannot_be_read_is_one_line_and_exit_status_2(
+    capsys: Output, tmp_path: Path, arguments: list[str]
+) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    told = [part.replace("FILE", str(tmp_path / "file")) for part in arguments]
+    status = main(told)
+    said = capsys.readouterr()
+    assert (status, said.out, said.err) == (2, "", f"casebits: UNREADABLE {told[1]}: Not a directory\n")
+
+
+def test_a_receipt_that_is_a_folder_cannot_be_read(capsys: Output, copy: Home) -> None:
+    receipt = copy.generation("sample").region(3) / RECEIPT
+    receipt.unlink()
+    receipt.mkdir()
+    message = f"UNREADABLE {receipt}: Is a directory"
+    assert _run(capsys, copy, "verify", "region", "sample/00003") == (2, "", f"casebits: {message}\n")
+    status, out, _ = _run(capsys, copy, "status")
+    assert (status, f"  BROKEN     {message}\n" in out) == (1, True)
+    assert "  regions    14 planned, 14 filtered, 13 encoded" in out
 
 
 def test_help_is_fast_and_needs_no_dagster() -> None:
@@ -85,10 +140,31 @@ def test_status_says_what_there_is(capsys: Output, sample_home: Home, home: Home
     assert "\nmix sample_aligned: " in out
     assert "  conserved  " in out
     status, out, _ = _run(capsys, home, "status")
-    assert (status, out.splitlines()[-1]) == (
+    lines = out.splitlines()
+    assert (status, lines[0], lines[-3:]) == (
         0,
-        "  frontier   none yet: it starts when region 00000 is admitted",
+        f"home {home.root}",
+        [
+            "  frontier   none yet: it starts when region 00000 is admitted",
+            "mix sample_aligned: missing: declared, but not built",
+            "mix sample_concatenated: missing: declared, but not built",
+        ],
     )
+    assert lines[1].startswith("  does not exist yet: `casebits demo` builds the sample corpus there")
+
+
+def test_a_broken_record_does_not_hide_the_rest(capsys: Output, copy: Home, pins: Path, tmp_path: Path) -> None:
+    shutil.copytree(pins, tmp_path / "pins")
+    (tmp_path / "pins/generations/other.toml").write_bytes(b"x")
+    report, latest = copy.mix("sample_aligned") / REPORT, copy.generation("sample").latest
+    report.write_bytes(b"{}\n")
+    latest.write_bytes(b"{}\n")
+    status, out, err = _run(capsys, copy, "--pins", str(tmp_path / "pins"), "status")
+    broken = [line.split()[2].rstrip(":") for line in out.splitlines() if line.startswith("  BROKEN ")]
+    assert (status, err) == (1, "")
+    assert broken == [str(tmp_path / "pins/generations/other.toml"), str(latest), str(report)]
+    assert "  regions    14 planned, 14 filtered, 14 encoded" in out
+    assert "\nmix sample_concatenated: " in out
 
 
 def test_plan_prints_every_region_with_its_state(capsys: Output, copy: Home) -> None:
@@ -146,12 +222,17 @@ def test_read_needs_the_vocabulary_of_the_region(capsys: Output, copy: Home) -> 
     ("arguments", "message"),
     [
         (["read", "sample/00099", "--document", "0"], "REGION_MISSING sample/00099: no region is published in "),
-        (["read", "elsewhere", "--document", "0"], "REGION_MISSING elsewhere: no region is published in elsewhere"),
+        (
+            ["read", "elsewhere", "--document", "0"],
+            "REGION_MISSING elsewhere: it is neither GENERATION/REGION nor a path",
+        ),
+        (["read", "./elsewhere", "--document", "0"], "REGION_MISSING ./elsewhere: no region is published in "),
         (["read", "sample/00008", "--document", "0"], "the region has 0 documents"),
-        (["read", "sample/00003", "--document", "-1"], "the region has 73 documents"),
+        (["read", "sample/00003", "--document", "73"], "the region has 73 documents"),
         (["verify", "region", "sample/00099"], "REGION_MISSING sample/00099"),
         (["verify", "frontier", "none"], "FILE_MISSING none: there is no folder "),
         (["verify", "mix", "none"], "FILE_MISSING none: there is no folder "),
+        (["verify", "mix", "None"], "FILE_MISSING None: expected a name of a-z, 0-9, _, . and -, or a path with a /"),
         (["plan", "none"], "PIN_MISSING "),
         (["audit", "--mix", "none", "--window", "0"], "no mix is published here"),
         (["audit", "--mix", "sample_aligned", "--window", "100000"], "the mix has windows 0 to "),
@@ -175,14 +256,47 @@ def test_verify_region_proves_it_again(capsys: Output, sample_home: Home, region
 def test_verify_region_without_an_admission(capsys: Output, copy: Home) -> None:
     (copy.generation("sample").region(8) / ADMISSION).unlink()
     status, out, _ = _run(capsys, copy, "verify", "region", "sample/00008")
-    assert (status, out.splitlines()[-1]) == (0, "  not admitted yet: there is no admission.json")
+    assert (status, out.splitlines()[-1]) == (1, "  not admitted yet: there is no admission.json")
 
 
-def test_verify_region_refuses_an_admission_that_says_something_else(capsys: Output, copy: Home) -> None:
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("no text altered", "all text altered", "ADMISSION_HASH {path}: attribution: expected "),
+        ('"generation":"sample"', '"generation":"simple"', "ADMISSION_HASH {path}: generation: expected sample, "),
+        ('"index":8', '"index":9', "ADMISSION_HASH {path}: region: expected "),
+        ('"id":"L1_HASH"', '"id":"L1_HUSH"', "ADMISSION_HASH {path}: checks: expected "),
+        ('"result":"passed"', '"result":"failed"', "JSON_INVALID {path}: checks[0].result: expected "),
+        ('"verdict":"admitted"', '"verdict":"refused"', "JSON_INVALID {path}: verdict: expected "),
+    ],
+)
+def test_verify_region_refuses_an_admission_that_says_something_else(
+    capsys: Output, copy: Home, old: str, new: str, problem: str
+) -> None:
     path = copy.generation("sample").region(8) / ADMISSION
-    path.write_bytes(path.read_bytes().replace(b"no text altered", b"all text altered"))
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new, 1))
     status, _, err = _run(capsys, copy, "verify", "region", "sample/00008")
-    assert (status, err.startswith(f"casebits: ADMISSION_HASH {path}: attribution: expected ")) == (1, True)
+    assert (status, err.startswith(f"casebits: {problem.format(path=path)}"), err.count("\n")) == (1, True, 1)
+
+
+def test_a_full_proof_after_a_sampled_one_proves_the_same(capsys: Output, sample_home: Home) -> None:
+    status, out, _ = _run(capsys, sample_home, "verify", "region", "sample/00002", "--full")
+    assert (status, out.splitlines()[-1]) == (0, "  admission.json says what was proven now")
+
+
+def test_what_is_named_below_the_home_wins(
+    capsys: Output, sample_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in ("sample/00008", "sample_aligned"):
+        (tmp_path / path).mkdir(parents=True)
+    (tmp_path / "sample/00008" / RECEIPT).write_bytes(b"{}\n")
+    monkeypatch.chdir(tmp_path)
+    assert _run(capsys, sample_home, "verify", "region", "sample/00008")[0] == 0
+    assert _run(capsys, sample_home, "verify", "frontier", "sample")[0] == 0
+    assert _run(capsys, sample_home, "verify", "region", "./sample/00008")[0] == 2
+    status, _, err = _run(capsys, sample_home, "verify", "frontier", "./sample")
+    assert (status, err.startswith("casebits: LATEST_MISSING ")) == (1, True)
 
 
 def test_verify_region_names_the_check_that_fails(capsys: Output, copy: Home) -> None:
@@ -234,10 +348,10 @@ def test_a_pin_that_is_not_well_formed_is_exit_status_2(
     for name in ("generations", "filters", "codecs"):
         shutil.copytree(pins / name, tmp_path / "pins" / name)
     path = tmp_path / "pins/generations/sample.toml"
-    path.write_text(path.read_text().replace("filter =", "filtre ="))
+    path.write_text(path.read_text().replace("codec =", "codek ="))
     status, out, err = _run(capsys, sample_home, "--pins", str(tmp_path / "pins"), "plan", "sample")
     assert (status, out) == (2, "")
-    assert err.startswith(f"casebits: JSON_INVALID {path}: filtre: unknown field (known here: ")
+    assert err.startswith(f"casebits: JSON_INVALID {path}: codek: unknown field (known here: ")
 
 
 def test_train_codec_writes_a_new_pin_once(capsys: Output, home: Home, pins: Path, tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from casebits_dagster.records.errors import RecordError
+
 Ids: TypeAlias = "NDArray[np.uint16]"
 Bytes: TypeAlias = "NDArray[np.uint8]"
 Cuts: TypeAlias = "NDArray[np.int64]"
@@ -81,7 +83,13 @@ def read_vocabulary(path: Path) -> list[bytes]:
     The end marker is no text: its bytes are empty.
     """
     found = json.loads(path.read_bytes())
-    vocabulary: dict[str, int] = found["model"]["vocab"] if isinstance(found["model"], dict) else found
+    model = found.get("model") if isinstance(found, dict) else None
+    # In GPT-2's table "model" is one of the tokens.
+    named = model.get("vocab") if isinstance(model, dict) else found
+    vocabulary: dict[str, int] = named if isinstance(named, dict) else {}
+    ids = list(vocabulary.values())
+    if not ids or any(type(token_id) is not int for token_id in ids) or set(ids) != set(range(len(ids))):
+        raise RecordError("CODEC_PIN", str(path), expected="tokens with ids from 0 on", read="another structure")
     alphabet = gpt2_alphabet()
     tokens = [b""] * len(vocabulary)
     for text, token_id in vocabulary.items():

@@ -98,13 +98,16 @@ def _open_mix(folder: Path, ledger: Ledger) -> _Mix:
     if not path.exists():
         raise Absent("FILE_MISSING", str(path), "no mix is published here", remedy="see `casebits status`")
     raw = path.read_bytes()
-    files = {name: digest for digest, _, name in (line.split("  ", 2) for line in raw.decode().splitlines()[1:-1])}
+    try:
+        files = {name: digest for digest, _, name in (line.split("  ", 2) for line in raw.decode().splitlines()[1:-1])}
+    except ValueError as error:
+        raise Refused("MANIFEST_HASH", f"{folder.name}/{MANIFEST}", f"the manifest cannot be read: {error}") from error
     for name in (REPORT, SEGMENTS, TABLE):
         _hash_file(folder, files, name, ledger)
     try:
         report = MixReport.parse((folder / REPORT).read_bytes(), f"{folder.name}/{REPORT}")
         tables = [np.load(folder / name, mmap_mode="r") for name in (SEGMENTS, TABLE)]
-    except (RecordError, ValueError) as error:
+    except (RecordError, ValueError, EOFError) as error:
         raise Refused("FILE_HASH", folder.name, f"the mix cannot be read: {error}") from error
     return _Mix(folder, report, sha256(raw), files, *tables)
 

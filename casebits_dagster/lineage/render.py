@@ -88,8 +88,8 @@ def _region_lines(region: AuditedRegion) -> list[str]:
         f"  {region.generation}/{region.region}  {source.unit} {source.begin} to {source.end} of {source.path}",
         f"             source {source.repo} at {source.revision}",
         f"             licence {source.licence_spdx}",
-        f"             admitted by {region.checks_passed} checks, entry {region.entry} of {region.entries} in manifest "
-        f"version {region.manifest_version}",
+        f"             admitted by {region.checks_passed} checks, entry {region.entry + 1} of {region.entries} in "
+        f"manifest version {region.manifest_version}",
     ]
 
 
@@ -111,7 +111,7 @@ def _region_parts(region: AuditedRegion) -> list[str]:
         ("receipt", f"`{region.receipt_sha256}`"),
         ("admission", f"`{region.admission_sha256}`, {region.checks_passed} checks passed"),
         ("manifest", f"version {region.manifest_version} `{region.manifest_sha256}`"),
-        ("tree root", f"`{region.tree_root}`, entry {region.entry} of {region.entries}"),
+        ("tree root", f"`{region.tree_root}`, entry {region.entry + 1} of {region.entries}"),
         ("inclusion proof", ", ".join(f"`{node}`" for node in region.inclusion_proof) or "the only entry"),
         ("runs", ", ".join(region.runs) or "no run record"),
     ]

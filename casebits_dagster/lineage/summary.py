@@ -5,10 +5,13 @@ Cost: one receipt a region. What is *proven* is the business of the verifiers; t
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from casebits_dagster.records.errors import CasebitsError
 from casebits_dagster.records.frontier import Latest
 from casebits_dagster.records.layout import ADMISSION, RECEIPT, Home
 from casebits_dagster.records.pins import Generation
@@ -17,7 +20,7 @@ from casebits_dagster.records.region import Counts, Receipt
 
 @dataclass(slots=True)
 class GenerationSummary:
-    """Counts over the published regions."""
+    """Counts over the published regions; `broken` says of each record that could not be read why."""
 
     name: str
     planned: int
@@ -30,6 +33,7 @@ class GenerationSummary:
     dropped: Counter[str] = field(default_factory=Counter)
     quarantined: Counter[str] = field(default_factory=Counter)
     latest: Latest | None = None
+    broken: list[str] = field(default_factory=list)
 
 
 def summarise(generation: Generation, home: Home) -> GenerationSummary:
@@ -41,11 +45,38 @@ def summarise(generation: Generation, home: Home) -> GenerationSummary:
         summary.filtered += folder.verdicts(region.index).exists()
         summary.admitted += admitted
         summary.rejected += not admitted and any(folder.rejections(region.index).glob("*.json"))
-        if (path / RECEIPT).exists():
-            _add_counts(summary, read_counts(path))
-    if folder.latest.exists():
-        summary.latest = Latest.parse(folder.latest.read_bytes(), str(folder.latest))
+        with _noting(summary):
+            if (path / RECEIPT).exists():
+                _add_counts(summary, read_counts(path))
+    with _noting(summary):
+        if folder.latest.exists():
+            summary.latest = Latest.parse(folder.latest.read_bytes(), str(folder.latest))
     return summary
+
+
+@contextlib.contextmanager
+def _noting(summary: GenerationSummary) -> Iterator[None]:
+    """Note a record that cannot be read, and go on: it must not hide the rest."""
+    try:
+        yield
+    except (CasebitsError, OSError) as error:
+        summary.broken.append(broken_line(error))
+
+
+def broken_line(error: CasebitsError | OSError) -> str:
+    """Return the line of a summary that tells of a record that cannot be read."""
+    return f"  BROKEN     {error_line(error)}"
+
+
+def error_line(error: CasebitsError | OSError) -> str:
+    """Return one line: code, place, problem.
+
+    >>> error_line(NotADirectoryError(20, "Not a directory", "/tmp/file"))
+    'UNREADABLE /tmp/file: Not a directory'
+    """
+    if isinstance(error, CasebitsError):
+        return str(error)
+    return " ".join(f"UNREADABLE {error.filename or 'a file'}: {error.strerror or error}".split())
 
 
 def read_counts(region: Path) -> Counts:
@@ -68,7 +99,7 @@ def generation_lines(summary: GenerationSummary) -> list[str]:
         f"  tokens     {counts['tokens']:,} for {counts['raw_bytes']:,} bytes of text; "
         f"{counts['train_documents']:,} documents train, {counts['validation_documents']:,} validation",
     ]
-    return [*lines, _frontier_line(summary)]
+    return [*lines, _frontier_line(summary), *summary.broken]
 
 
 def _add_counts(summary: GenerationSummary, counts: Counts) -> None:

@@ -94,16 +94,16 @@ def make_world(root: Path, pins: Path, policy: FilterPolicy = POLICY) -> tuple[G
     source = replace(source, revision=source.expected_revision())
     first = len(TEXTS) + len(BROKEN)
     cuts = (0, first, first + 3, len(rows) - 1, len(rows))
+    policy_sha256 = hashlib.sha256(policy.to_bytes()).hexdigest()
+    filter_pin = replace(sample.pins.filter, policy_id=policy.policy_id, sha256=policy_sha256)
     pin = replace(
         sample.pin,
         generation="tiny",
-        filter=policy.policy_id,
+        filter=filter_pin,
         source=source,
         split=SPLIT,
         regions=(RegionCuts(path=SOURCE, cuts=cuts),),
     )
-    policy_sha256 = hashlib.sha256(policy.to_bytes()).hexdigest()
-    filter_pin = replace(sample.pins.filter, policy_id=policy.policy_id, sha256=policy_sha256)
     pins_of_all = replace(sample.pins, split=SPLIT, filter=filter_pin)
     plan = tuple(RegionSpec(number, SOURCE, "rows", *pair) for number, pair in enumerate(itertools.pairwise(cuts)))
     made = Generation(pin, policy, pins_of_all, sample.codec_folder, folder, plan)

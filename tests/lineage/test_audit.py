@@ -246,6 +246,19 @@ def test_a_source_row_that_changed_is_found(
     assert {"source file"} <= {failure.link for failure in audit.failures}
 
 
+@pytest.mark.parametrize("content", [b"\x80", b"# head\njunk\n# end\n"])
+def test_a_manifest_that_cannot_be_read_is_refused(tampered: Home, mix: str, content: bytes) -> None:
+    (tampered.mix(mix) / MANIFEST).write_bytes(content)
+    with pytest.raises(Refused, match=r"MANIFEST_HASH .*the manifest cannot be read"):
+        audit_window(tampered, mix, 0)
+
+
+@pytest.mark.parametrize("content", ["[]", "null", '{"model":{"vocab":[1]}}', '{"model":{"vocab":{"a":7}}}', "{"])
+def test_a_vocabulary_of_another_structure_fails_at_its_link(tampered: Home, mix: str, content: str) -> None:
+    (tampered.generation("sample").codec / "vocabulary.json").write_text(content)
+    assert "codec" in {failure.link for failure in audit_window(tampered, mix, 0).failures}
+
+
 def test_a_mix_that_cannot_be_read_is_refused(tampered: Home, mix: str) -> None:
     path = tampered.mix(mix) / SEGMENTS
     path.write_bytes(b"x")
@@ -264,6 +277,8 @@ def test_the_text_names_segments_rows_and_limits(
     assert text.splitlines()[0] == f"window {window} of mix {mix} (aligned): proven."
     assert f"= row {first.source_position} of pd_mix.parquet, {first.text_bytes:,} bytes of text" in text
     assert f"document {first.id}: sample/{first.region} document {first.index}" in text
+    for region in audit.regions:
+        assert f"checks, entry {int(region.region) + 1} of 14 in manifest version 1\n" in text
     assert [limit for limit in audit.limits if f"  {limit}\n" not in text] == []
 
 
