@@ -482,3 +482,11 @@ def test_a_manifest_of_another_generation(broken: Home) -> None:
     digest = sha256(manifest.read_bytes())
     report(broken, lambda value: value["sources"][0].__setitem__("manifest_sha256", digest))
     assert refusal(broken) == ("GENERATION_MISMATCH", str(manifest))
+
+
+def test_a_mix_of_a_region_that_is_not_admitted_is_refused(broken: Home) -> None:
+    admission = next(broken.generation("tiny").root.glob("regions/*/admission.json"))
+    admission.write_bytes(b"{")
+    assert refusal(broken) == ("FILE_SIZE", str(admission))
+    admission.unlink()
+    assert refusal(broken) == ("FILE_MISSING", str(admission))
