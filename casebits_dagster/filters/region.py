@@ -48,7 +48,10 @@ class FilteredRegion:
 
 
 def filter_region(generation: Generation, index: int, home: Home) -> FilteredRegion:
-    """Judge every row of the region and write its verdict table and kept text; a rerun replaces both atomically."""
+    """Judge every row of the region and write its verdict table and kept text; a rerun replaces each by a rename.
+
+    Raises NONDETERMINISTIC_REGION, replacing nothing, when a published region was made from other verdicts.
+    """
     require_metrics(generation.policy)
     source, region = generation.pin.source, generation.plan[index]
     require_source_file(generation, region.path)
@@ -63,7 +66,8 @@ def filter_region(generation: Generation, index: int, home: Home) -> FilteredReg
                 tables.append(verdicts)
                 kept_ids = np.concatenate([kept_ids, _ids(verdicts)[keep]])
         table = pa.concat_tables(tables)
-        _require_unchanged(folder.region(index) / RECEIPT, verdicts_digest(table))
+        digest = verdicts_digest(table)
+        _require_unchanged(folder.region(index) / RECEIPT, digest)
         pq.write_table(table, staging / target.name, compression="zstd")
         target.parent.mkdir(parents=True, exist_ok=True)
         # The table goes last: where it is found, the text beside it is complete.
@@ -76,7 +80,7 @@ def filter_region(generation: Generation, index: int, home: Home) -> FilteredReg
         kept=counts[KEEP],
         dropped=reasons(counts, "dropped:"),
         quarantined=reasons(counts, "quarantined:"),
-        verdicts_digest=verdicts_digest(table),
+        verdicts_digest=digest,
         range_sha256=RANGE_DIGESTS[source.format](generation.source_folder, region),
         verdicts=target,
         kept_text=text,
