@@ -28,7 +28,8 @@ from casebits_dagster.admission import verify_region
 from casebits_dagster.filters.region import filter_region
 from casebits_dagster.records.digests import sha256_file
 from casebits_dagster.records.layout import Home
-from casebits_dagster.records.pins import Generation, RegionSpec, default_pins_folder, load_generation
+from casebits_dagster.records.pins import Generation, default_pins_folder, load_generation
+from casebits_dagster.records.plan import RegionSpec
 from casebits_dagster.regions.encode import encode_region
 
 T = TypeVar("T")
@@ -77,7 +78,7 @@ def _run(folder: Path, tokens: int, full_peer: bool) -> None:
 def large_generation(folder: Path, tokens: int) -> Generation:
     """Return the sample generation with its source replaced by one region of about `tokens` tokens."""
     generation = load_generation(default_pins_folder(), "sample")
-    sample = pq.read_table(generation.source_folder / "pd_mix.parquet")
+    sample = pq.read_table(generation.source.folder / "pd_mix.parquet")
     rows, clusters = sample["tokens"].to_pylist(), sample["cluster_id"].to_pylist()
     random = np.random.default_rng(11)
     made: list[list[int]] = []
@@ -99,13 +100,11 @@ def large_generation(folder: Path, tokens: int) -> Generation:
     )
     path = folder / "large.parquet"
     pq.write_table(table, path, row_group_size=4_000)
-    pin = generation.pin
     file = dataclasses.replace(
-        pin.source.files[0], path=path.name, bytes=path.stat().st_size, sha256=sha256_file(path), rows=len(made)
+        generation.source.files[0], path=path.name, bytes=path.stat().st_size, sha256=sha256_file(path), rows=len(made)
     )
-    source = dataclasses.replace(pin.source, files=(file,))
     plan = (RegionSpec(0, path.name, "rows", 0, len(made)),)
-    return dataclasses.replace(generation, pin=dataclasses.replace(pin, source=source), source_folder=folder, plan=plan)
+    return dataclasses.replace(generation, source=generation.source.at(folder, file), plan=plan)
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float]:

@@ -21,7 +21,8 @@ from casebits_dagster.admission.files import RegionFiles
 from casebits_dagster.admission.source import SourceRows, integers
 from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.layout import DOCUMENTS, RECEIPT
-from casebits_dagster.records.pins import FilterPolicy, RegionSpec, Rule
+from casebits_dagster.records.plan import RegionSpec
+from casebits_dagster.records.policy import FilterPolicy, Rule
 from casebits_dagster.records.record import micro
 from casebits_dagster.records.region import SplitPin
 

@@ -24,7 +24,7 @@ from casebits_dagster.admission.tables import GPT2_SEPARATOR, decode, gpt2_table
 from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import RecordError
 from casebits_dagster.records.layout import RECEIPT
-from casebits_dagster.records.pins import RegionSpec
+from casebits_dagster.records.plan import RegionSpec
 from casebits_dagster.records.region import Receipt
 from casebits_dagster.stores.base import RangedFile, Store
 

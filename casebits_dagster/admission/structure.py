@@ -27,7 +27,8 @@ BLOCK = 1 << 18
 def check_codec(region: RegionFiles, generation: Generation, proof: Proof) -> tuple[CaseTable, bytes]:
     """Return the byte table of the pinned vocabulary, and the vocabulary file that it was built from."""
     raw, pin, where = generation.vocabulary.read_bytes(), generation.pins.codec, f"{RECEIPT}: pins.codec"
-    found = {"vocab_sha256": sha256(raw), "mixture_sha256": sha256_file(generation.mixture)}
+    mixture = sha256_file(generation.mixture) if generation.mixture else None
+    found = {"vocab_sha256": sha256(raw), "mixture_sha256": mixture}
     pinned = {"format": pin.format, "vocab_sha256": pin.vocab_sha256, "mixture_sha256": pin.mixture_sha256}
     for expected in (pinned, found):
         proof.require_fields("L2_CODEC_PIN", where, expected, region.receipt.pins.codec)

@@ -28,7 +28,7 @@ from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.layout import RECEIPT, region_id
 from casebits_dagster.records.pins import Generation
 from casebits_dagster.records.region import Admission, Attribution, Digests, SourceRecheck, Stage
-from casebits_dagster.stores.local import LocalStore
+from casebits_dagster.stores.source import published_sha256, source_store
 
 VERIFIER = Stage(name="casebits-admission", version=1)
 
@@ -55,7 +55,7 @@ def verify_region(
 
     index = _wanted_index(folder, region) if index is None else index
     check_pins(region, generation, index, proof)
-    source_range = SourceRange(LocalStore(generation.source_folder), generation.plan[index])
+    source_range = SourceRange(source_store(generation.source), generation.plan[index])
     range_sha256 = source_range.check_bytes(region.receipt, proof)
     path = verdicts or folder.parents[1] / "verdicts" / f"{region_id(index)}.parquet"
     judged = read_verdicts(path, source_range.spec, policy, proof)
@@ -94,15 +94,15 @@ def check_pins(region: RegionFiles, generation: Generation, index: int, proof: P
     proof.require_equal("L4_PINS", f"{RECEIPT}: region.index", index, receipt.region.index)
     if index >= len(generation.plan):
         raise proof.rejected("L4_PINS", f"{RECEIPT}: region.index", f"the plan has {len(generation.plan)} regions")
-    pin, spec = generation.pin.source, generation.plan[index]
-    file = generation.source_file(spec.path)
+    pin, spec = generation.source.pin, generation.plan[index]
+    file = generation.source.file(spec.path)
     source = {
         "repo": pin.repo,
         "repo_type": pin.repo_type,
         "revision": pin.revision,
         "path": spec.path,
         "file_bytes": file.bytes,
-        "file_sha256": file.sha256,
+        "file_sha256": published_sha256(generation.source, spec.path),
         "unit": spec.unit,
         "begin": spec.begin,
         "end": spec.end,
@@ -117,7 +117,7 @@ def check_pins(region: RegionFiles, generation: Generation, index: int, proof: P
 def _admission(
     region: RegionFiles, generation: Generation, recheck: SourceRecheck, digests: Digests, proof: Proof
 ) -> Admission:
-    pin, receipt = generation.pin.source, region.receipt
+    pin, receipt = generation.source.pin, region.receipt
     return Admission(
         generation=generation.name,
         region=receipt.region,

@@ -18,9 +18,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from casebits_dagster.codec.bytetable import END_MARKER, Bytes, Cuts
 from casebits_dagster.codec.encode import MAX_TOKEN_BYTES, Encoder
 from casebits_dagster.codec.mixture import train_mixture
+from casebits_dagster.records.codec import CodecFiles
 from casebits_dagster.records.digests import sha256_file
 from casebits_dagster.records.errors import CasebitsError
-from casebits_dagster.records.pins import CodecFiles
 
 
 def train_vocabulary(texts: Iterable[str], size: int) -> bytes:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from casebits_dagster.filters.metrics import METRICS
 from casebits_dagster.records.errors import RecordError
-from casebits_dagster.records.pins import FilterPolicy, Rule
+from casebits_dagster.records.policy import FilterPolicy, Rule
 from casebits_dagster.records.record import micro
 
 KEEP = "keep"

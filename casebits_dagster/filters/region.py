@@ -20,15 +20,16 @@ from numpy.typing import NDArray
 from casebits_dagster.codec.bytetable import Bytes, Cuts
 from casebits_dagster.filters.judge import KEEP, judge, require_metrics
 from casebits_dagster.filters.metrics import score
-from casebits_dagster.records.digests import sha256, sha256_file
+from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import CasebitsError
 from casebits_dagster.records.layout import RECEIPT, Home
 from casebits_dagster.records.pins import Generation
 from casebits_dagster.records.region import Receipt
-from casebits_dagster.sources import RANGE_DIGESTS, ROW_COUNTS, ROW_READERS
+from casebits_dagster.sources import read_rows, require_source_file
 from casebits_dagster.sources.columns import PROBLEMS, SourceRows
 from casebits_dagster.stores.local import LocalStore
 
+RANGE_SHA256 = b"range_sha256"
 KEPT_SCHEMA = pa.schema([("position", pa.int64()), ("text", pa.large_binary())])
 
 
@@ -53,21 +54,24 @@ def filter_region(generation: Generation, index: int, home: Home) -> FilteredReg
     Raises NONDETERMINISTIC_REGION, replacing nothing, when a published region was made from other verdicts.
     """
     require_metrics(generation.policy)
-    source, region = generation.pin.source, generation.plan[index]
-    require_source_file(generation, region.path)
+    generation.require_runnable()
+    region, digest = generation.plan[index], hashlib.sha256()
+    require_source_file(generation.source, region.path)
     folder = home.generation(generation.name)
     target, text = folder.verdicts(index), folder.kept_text(index)
     tables, kept_ids = [], np.empty(0, "V16")
     with LocalStore(folder.root, home.staging).staged(f"verdicts.{index:05d}") as staging:
         with pa.OSFile(str(staging / text.name), "wb") as sink, pa.ipc.new_file(sink, KEPT_SCHEMA) as writer:
-            for rows in ROW_READERS[source.format](generation.source_folder, region):
+            for rows in read_rows(generation.source, region, digest):
                 verdicts, keep = _judged(generation, rows, kept_ids)
                 writer.write_batch(_kept_rows(rows, keep))
                 tables.append(verdicts)
                 kept_ids = np.concatenate([kept_ids, _ids(verdicts)[keep]])
         table = pa.concat_tables(tables)
-        digest = verdicts_digest(table)
-        _require_unchanged(folder.region(index) / RECEIPT, digest)
+        made = verdicts_digest(table)
+        _require_unchanged(folder.region(index) / RECEIPT, made)
+        # The encoder takes the hash of what was read here from the table, and reads the source no second time.
+        table = table.replace_schema_metadata({RANGE_SHA256: digest.hexdigest()})
         pq.write_table(table, staging / target.name, compression="zstd")
         target.parent.mkdir(parents=True, exist_ok=True)
         # The table goes last: where it is found, the text beside it is complete.
@@ -80,8 +84,8 @@ def filter_region(generation: Generation, index: int, home: Home) -> FilteredReg
         kept=counts[KEEP],
         dropped=reasons(counts, "dropped:"),
         quarantined=reasons(counts, "quarantined:"),
-        verdicts_digest=digest,
-        range_sha256=RANGE_DIGESTS[source.format](generation.source_folder, region),
+        verdicts_digest=made,
+        range_sha256=digest.hexdigest(),
         verdicts=target,
         kept_text=text,
     )
@@ -103,19 +107,6 @@ def verdicts_digest(table: pa.Table) -> str:
     positions = table["position"].to_numpy().astype("<i8").tobytes()
     verdicts = "".join(f"{verdict}\n" for verdict in table["verdict"].to_pylist()).encode()
     return sha256(positions, verdicts, b"".join(table["document_id"].to_pylist()))
-
-
-def require_source_file(generation: Generation, path: str) -> None:
-    """Refuse a source file that is not the pinned one, by size; by hash where the file is small enough to read."""
-    pinned, found = generation.source_file(path), generation.source_folder / path
-    size = LocalStore(generation.source_folder).size(path)
-    if size != pinned.bytes:
-        raise CasebitsError("SOURCE_PIN", str(found), expected=f"{pinned.bytes} bytes", read=size)
-    if size < 1 << 28 and (read := sha256_file(found)) != pinned.sha256:
-        raise CasebitsError("SOURCE_PIN", str(found), expected=f"sha256 {pinned.sha256}", read=read)
-    rows = ROW_COUNTS[generation.pin.source.format](generation.source_folder, path)
-    if rows != pinned.rows:
-        raise CasebitsError("SOURCE_PIN", str(found), expected=f"{pinned.rows} rows", read=rows)
 
 
 def _kept_rows(rows: SourceRows, keep: NDArray[np.int64]) -> pa.RecordBatch:

@@ -13,15 +13,17 @@ from typing import Any
 from casebits_dagster.codec.decode import Codec
 from casebits_dagster.lineage.ledger import Ledger
 from casebits_dagster.lineage.records import AuditedDocument, AuditedRegion
+from casebits_dagster.records.codec import CodecFiles
 from casebits_dagster.records.digests import inclusion_proof, proven_root, sha256
 from casebits_dagster.records.errors import Refused
 from casebits_dagster.records.frontier import FrontierEntry, Manifest
 from casebits_dagster.records.layout import ADMISSION, DOCUMENTS, RECEIPT, GenerationFolder, Home, region_id
 from casebits_dagster.records.mix import SourceUsed
-from casebits_dagster.records.pins import CodecFiles, Generation, RegionSpec
+from casebits_dagster.records.pins import Generation
+from casebits_dagster.records.plan import RegionSpec
 from casebits_dagster.records.region import Admission, Receipt
 from casebits_dagster.regions.read import Region
-from casebits_dagster.sources import RANGE_DIGESTS, ROW_READERS
+from casebits_dagster.sources import range_sha256, read_rows
 
 SOURCE_RANGE = "source range"
 
@@ -168,14 +170,14 @@ class Chain:
             self.ledger.trusts(file, source.path, source.file_sha256)
             self.ledger.trusts(SOURCE_RANGE, place, source.range_sha256)
             return
-        pinned = (receipt.pins, source.revision) == (generation.pins, generation.pin.source.revision)
+        pinned = (receipt.pins, source.revision) == (generation.pins, generation.source.pin.revision)
         self.ledger.holds("pins of the generation", where, pinned, "the receipt names other pins")
         if self.everything:
-            self.ledger.file("source file", source.path, source.file_sha256, generation.source_folder / source.path)
+            self.ledger.file("source file", source.path, source.file_sha256, generation.source.folder / source.path)
         else:
             self.ledger.trusts(file, source.path, source.file_sha256)
         spec = RegionSpec(receipt.region.index, source.path, source.unit, source.begin, source.end)
-        found = RANGE_DIGESTS[generation.pin.source.format](generation.source_folder, spec)
+        found = range_sha256(generation.source, spec)
         self.ledger.hashes(SOURCE_RANGE, place, source.range_sha256, found)
 
     def _read_source(self, audited: AuditedRegion, row: int, text: bytes, where: str) -> None:
@@ -183,10 +185,10 @@ class Chain:
         if generation is None:
             return
         spec = RegionSpec(audited.entry, source.path, source.unit, row, row + 1)
-        rows = next(iter(ROW_READERS[generation.pin.source.format](generation.source_folder, spec)))
+        rows = next(iter(read_rows(generation.source, spec)))
         self.ledger.holds("source row", where, rows.text.tobytes() == text, f"row {row} of {source.path} is other text")
 
     def _with_source(self, name: str, path: str) -> Generation | None:
         generation = self.generations.get(name)
-        there = generation is not None and (generation.source_folder / path).exists()
+        there = generation is not None and (generation.source.folder / path).exists()
         return generation if there else None

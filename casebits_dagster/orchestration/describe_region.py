@@ -121,12 +121,12 @@ def _score_quantiles(generation: Generation, verdicts: pa.Table) -> list[Row]:
 
 
 def _source_slice(generation: Generation, done: FilteredRegion) -> dict[str, Json]:
-    region, source = generation.plan[done.index], generation.pin.source
+    region, source = generation.plan[done.index], generation.source.pin
     return {
         "source": source.repo,
         "revision": source.revision,
         "path": region.path,
-        "file_sha256": generation.source_file(region.path).sha256,
+        "file_sha256": generation.source.file(region.path).sha256,
         region.unit: [region.begin, region.end],
         "range_sha256": done.range_sha256,
         "licence": source.licence_spdx,

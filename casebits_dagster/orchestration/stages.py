@@ -38,7 +38,7 @@ def generation_stage(
     by_region: bool = False,
 ) -> Decorator:
     """Return `stage` for a stage of a generation, after others of its stages; `pins` are those beside the plan."""
-    source = generation.pin.source
+    source = generation.source.pin
     about = {
         "generation": generation.pin.description,
         "source": f"{source.repo} at {source.revision}",

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from casebits_dagster.codec.decode import Codec
 from casebits_dagster.frontier import require_extends, require_sound
 from casebits_dagster.publication.verify_region import VerifiedRegion, parsed, require_file, verify_region_files
+from casebits_dagster.records.codec import CodecFiles
 from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import Absent, Refused
 from casebits_dagster.records.frontier import FrontierEntry, Latest, Manifest
 from casebits_dagster.records.layout import RECEIPT, GenerationFolder, Home
-from casebits_dagster.records.pins import CodecFiles
 from casebits_dagster.regions.index import INDEX_DTYPE, cached_index
 from casebits_dagster.regions.read import Region
 from casebits_dagster.stratify import split_totals

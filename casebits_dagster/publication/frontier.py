@@ -14,6 +14,7 @@ from casebits_dagster.codec.bytetable import ByteTable
 from casebits_dagster.codec.decode import Codec
 from casebits_dagster.frontier import AdmittedRegion, extend, require_extends, require_sound
 from casebits_dagster.publication.verify_region import VerifiedRegion, verify_region_files
+from casebits_dagster.records.codec import CodecFiles
 from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import Absent, CasebitsError, Refused
 from casebits_dagster.records.frontier import (
@@ -24,7 +25,7 @@ from casebits_dagster.records.frontier import (
     PlanPin,
 )
 from casebits_dagster.records.layout import ADMISSION, GenerationFolder, Home, region_id
-from casebits_dagster.records.pins import CodecFiles, Generation
+from casebits_dagster.records.pins import Generation
 from casebits_dagster.records.region import StoredFile
 from casebits_dagster.regions.index import cached_index
 from casebits_dagster.regions.read import Region
@@ -111,8 +112,8 @@ def _require_pins(generation: Generation, index: int, verified: VerifiedRegion, 
     spec, source = generation.plan[index], receipt.source
     if (source.path, source.unit, source.begin, source.end) != (spec.path, spec.unit, spec.begin, spec.end):
         raise Refused("PLAN_MISMATCH", f"{where}: source", expected=spec, read=source)
-    if source.revision != generation.pin.source.revision:
-        raise Refused("SOURCE_PIN", f"{where}: source.revision", expected=generation.pin.source.revision, read=source)
+    if source.revision != generation.source.pin.revision:
+        raise Refused("SOURCE_PIN", f"{where}: source.revision", expected=generation.source.pin.revision, read=source)
     if receipt.pins != generation.pins:
         raise Refused("CODEC_PIN", f"{where}: pins", expected=generation.pins, read=receipt.pins)
 

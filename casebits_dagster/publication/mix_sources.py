@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from casebits_dagster.mixing.sources import MixSource
 from casebits_dagster.publication.consume import Frontier, open_frontier
+from casebits_dagster.records.codec import CodecFiles
 from casebits_dagster.records.layout import Home
-from casebits_dagster.records.pins import CodecFiles
 
 
 def mix_sources(generations: Sequence[str], home: Home) -> dict[str, MixSource]:

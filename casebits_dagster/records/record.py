@@ -54,11 +54,13 @@ _DECIMAL_TEXT = re.compile(r"(?!-0\.0{6})-?(0|[1-9][0-9]*)\.[0-9]{6}")
 class Record:
     """Base of every record. Subclasses are `@dataclass(frozen=True, kw_only=True, slots=True)`.
 
-    `SCHEMA`, when set, is written as the field `schema` and must be read back equal.
+    `SCHEMA`, when set, is written as the field `schema` and must be read back equal. A field named in `LEFT_OUT` is
+    not written while it is None, so a record can gain a field without moving a byte of those that do without it.
     """
 
     __slots__ = ()
     SCHEMA: ClassVar[str] = ""
+    LEFT_OUT: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
     def from_dict(cls, value: object, where: str) -> Self:
@@ -102,7 +104,8 @@ class Record:
         """Return the JSON value: decimals as text of 6 digits, tuples as lists, absent options as null."""
         written: dict[str, Json] = {"schema": self.SCHEMA} if self.SCHEMA else {}
         for name in _fields(type(self))[1]:  # type: ignore[arg-type]
-            written[name] = _write(getattr(self, name))
+            if getattr(self, name) is not None or name not in self.LEFT_OUT:
+                written[name] = _write(getattr(self, name))
         return written
 
     def to_bytes(self) -> bytes:

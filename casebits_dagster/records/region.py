@@ -58,10 +58,23 @@ class FilterPin(Record):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Separator(Record):
+    """The id that parts documents, and on which side of each document it stands."""
+
+    id: Count
+    at: Literal["start", "end"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CodecPin(Record):
+    """The codec by hash. A plain codec has no mixture and names its separator; CaseBits ends every document in id 0."""
+
+    LEFT_OUT: ClassVar[frozenset[str]] = frozenset({"separator"})
+
     vocab_sha256: Sha256
-    mixture_sha256: Sha256
-    format: Name
+    mixture_sha256: Sha256 | None
+    format: Literal["casebits-1", "plain-1"]
+    separator: Separator | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

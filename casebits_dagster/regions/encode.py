@@ -19,14 +19,13 @@ from casebits_dagster.codec.bytetable import Bytes, ByteTable, Cuts
 from casebits_dagster.codec.encode import EncodedDocuments, Encoder
 from casebits_dagster.codec.mixture import COST_UNIT, Mixture
 from casebits_dagster.filters.judge import KEEP
-from casebits_dagster.filters.region import reasons, verdicts_digest
+from casebits_dagster.filters.region import RANGE_SHA256, reasons, verdicts_digest
 from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import Absent
 from casebits_dagster.records.layout import Home
 from casebits_dagster.records.pins import Generation
 from casebits_dagster.records.region import Receipt
 from casebits_dagster.regions.write import DocumentColumns, FilterOutcome, write_region
-from casebits_dagster.sources import RANGE_DIGESTS
 from casebits_dagster.stores.local import LocalStore
 
 BLOCK_BYTES = 16 << 20
@@ -85,13 +84,12 @@ def _filter_record(generation: Generation, index: int, home: Home) -> tuple[Docu
         metrics=metrics,
     )
     counts = Counter(verdicts)
-    region = generation.plan[index]
     outcome = FilterOutcome(
         rows_read=len(verdicts),
         dropped=reasons(counts, "dropped:"),
         quarantined=reasons(counts, "quarantined:"),
         verdicts_digest=verdicts_digest(table),
-        range_sha256=RANGE_DIGESTS[generation.pin.source.format](generation.source_folder, region),
+        range_sha256=table.schema.metadata[RANGE_SHA256].decode(),
     )
     return columns, outcome
 
@@ -128,7 +126,7 @@ def _joined(blocks: list[EncodedDocuments]) -> EncodedDocuments:
 
 
 def _mask_bits(generation: Generation, table: ByteTable, encoded: EncodedDocuments) -> float:
-    if not len(encoded.ids):
+    if not len(encoded.ids) or generation.mixture is None:
         return 0.0
     costs = Mixture.load(generation.mixture, table).costs(encoded.ids, encoded.cases)
     return float(costs.sum()) / COST_UNIT / len(encoded.ids)

@@ -27,6 +27,7 @@ from casebits_dagster.records.pins import Generation
 from casebits_dagster.records.record import micro_text
 from casebits_dagster.records.region import ArrayFile, Counts, Receipt, RegionName, SourceSlice, SplitPin, Stage
 from casebits_dagster.stores.local import write_durably
+from casebits_dagster.stores.source import published_sha256
 
 WORKER = Stage(name="casebits-encoder", version=1)
 
@@ -105,15 +106,15 @@ def in_validation(document_ids: NDArray[np.void], split: SplitPin) -> NDArray[np
 
 
 def _source_slice(generation: Generation, index: int, range_sha256: str) -> SourceSlice:
-    source, region = generation.pin.source, generation.plan[index]
-    file = generation.source_file(region.path)
+    source, region = generation.source.pin, generation.plan[index]
+    file = generation.source.file(region.path)
     return SourceSlice(
         repo=source.repo,
         repo_type=source.repo_type,
         revision=source.revision,
         path=file.path,
         file_bytes=file.bytes,
-        file_sha256=file.sha256,
+        file_sha256=published_sha256(generation.source, file.path),
         unit=region.unit,
         begin=region.begin,
         end=region.end,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from casebits_dagster.codec.bytetable import Bytes, Cuts
-from casebits_dagster.records.pins import RegionSpec
+from casebits_dagster.codec.bytetable import Bytes, Cuts, Ids
+from casebits_dagster.records.pins import SourceVocabulary
+from casebits_dagster.records.plan import RegionSpec
+from casebits_dagster.stores.base import Store
 
 # The reasons a row is quarantined, in the order they are looked for; column value = rank here, 0 = nothing is wrong.
 PROBLEMS = (
@@ -22,6 +23,8 @@ PROBLEMS = (
     "inner_separator",
     "truncated_utf8",
     "not_utf8",
+    "malformed_line",
+    "line_too_long",
 )
 
 
@@ -32,7 +35,8 @@ class SourceRows:
     `positions` "<i8" (N,) row or byte position in the file; `clusters` "<i4" (N,), -1 where the source has none;
     `source_tokens` "<i8" (N,) tokens as stored; `problems` uint8 (N,), an index into PROBLEMS; `problem_at` "<i8" (N,),
     token position (byte position in the text for UTF-8 problems), -1 for none; `text` uint8 (D,) the UTF-8 of all rows
-    end to end, empty for rows with a problem; `cuts` "<i8" (N + 1,) where each begins.
+    end to end, empty for rows with a problem; `cuts` "<i8" (N + 1,) where each begins. Formats of tokens also give
+    `tokens` "<u2" (n,) without separators, empty for rows with a problem, and `token_cuts` "<i8" (N + 1,).
     """
 
     positions: NDArray[np.int64]
@@ -42,9 +46,24 @@ class SourceRows:
     problem_at: NDArray[np.int64]
     text: Bytes
     cuts: Cuts
+    tokens: Ids | None = None
+    token_cuts: Cuts | None = None
 
 
-# A format reads one region: (folder, region) -> blocks in order. The range digest is asked for apart.
-RowReader: TypeAlias = Callable[[Path, RegionSpec], Iterator[SourceRows]]
-RangeDigest: TypeAlias = Callable[[Path, RegionSpec], str]
-RowCount: TypeAlias = Callable[[Path, str], int]
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a format has to know beside the range: what spells the ids, and where a flat file has its separators."""
+
+    vocabulary: SourceVocabulary
+    separator_at: Literal["start", "end"] | None = None
+
+
+class RangeHash(Protocol):
+    """A running hash (of `hashlib`), fed with the bytes that a range covers, in order."""
+
+    def update(self, content: bytes | memoryview, /) -> None: ...
+
+
+# A format reads one region of one file: blocks of rows in order. When all were taken, the hash has seen exactly the
+# bytes that the range covers (`Receipt.source.range_sha256`), so nothing is fetched twice.
+RowReader: TypeAlias = Callable[[Store, RegionSpec, Reading, RangeHash], Iterator[SourceRows]]

@@ -6,7 +6,6 @@ Reads only the row groups that hold the range, one at a time, through the store'
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -14,32 +13,28 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import RecordError
-from casebits_dagster.records.pins import RegionSpec
-from casebits_dagster.sources.columns import SourceRows
+from casebits_dagster.records.plan import RegionSpec
+from casebits_dagster.sources.columns import RangeHash, Reading, SourceRows
 from casebits_dagster.sources.detokenise import detokenise
-from casebits_dagster.stores.base import RangedFile
-from casebits_dagster.stores.local import LocalStore
+from casebits_dagster.stores.base import RangedFile, Store
 
 COLUMNS = ("tokens", "token_count", "cluster_id")
 
 
-def read_rows(folder: Path, region: RegionSpec) -> Iterator[SourceRows]:
+def read_rows(store: Store, region: RegionSpec, reading: Reading, digest: RangeHash) -> Iterator[SourceRows]:
     """Yield the rows of the region, one block a row group. Raises RecordError on other columns or types."""
-    file = _open(folder, region.path)
-    where = f"{folder}/{region.path}"
+    file, where = _open(store, region.path), region.path
     _require_columns(file.schema_arrow, where)
+    digest.update(_covered(store, file.metadata, region))
     for group, first, rows in _groups(file.metadata, region):
         table = file.read_row_group(group, columns=list(COLUMNS), use_threads=False)
         begin, end = max(region.begin, first) - first, min(region.end, first + rows) - first
         yield _block(table.slice(begin, end - begin), first + begin, where)
 
 
-def range_digest(folder: Path, region: RegionSpec) -> str:
-    """Return the SHA-256 of the file bytes of the row groups that hold the region."""
-    store = LocalStore(folder)
-    metadata = _open(folder, region.path).metadata
+def _covered(store: Store, metadata: pq.FileMetaData, region: RegionSpec) -> bytes:
+    """Return the file bytes of the row groups that hold the region."""
     begins, ends = [], []
     for group, _, _ in _groups(metadata, region):
         for number in range(metadata.num_columns):
@@ -47,19 +42,14 @@ def range_digest(folder: Path, region: RegionSpec) -> str:
             begin = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
             begins.append(begin)
             ends.append(begin + chunk.total_compressed_size)
-    return sha256(store.read_range(region.path, min(begins), max(ends)))
+    return store.read_range(region.path, min(begins), max(ends))
 
 
-def count_rows(folder: Path, path: str) -> int:
-    """Return how many rows the file has, as its footer says."""
-    return int(_open(folder, path).metadata.num_rows)
-
-
-def _open(folder: Path, path: str) -> pq.ParquetFile:
+def _open(store: Store, path: str) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(RangedFile(LocalStore(folder), path))
+        return pq.ParquetFile(RangedFile(store, path))
     except pa.ArrowException as error:
-        raise RecordError("SOURCE_FORMAT", f"{folder}/{path}", f"not a Parquet file: {error}") from error
+        raise RecordError("SOURCE_FORMAT", path, f"not a Parquet file: {error}") from error
 
 
 def _groups(metadata: pq.FileMetaData, region: RegionSpec) -> Iterator[tuple[int, int, int]]:

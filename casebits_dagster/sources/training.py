@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from casebits_dagster.codec.train import train_codec
-from casebits_dagster.records.pins import CodecFiles, GenerationPin, RegionSpec
-from casebits_dagster.sources import ROW_READERS
+from casebits_dagster.records.codec import CodecFiles
+from casebits_dagster.records.pins import GenerationPin, load_source
+from casebits_dagster.records.plan import RegionSpec
+from casebits_dagster.sources import read_rows
 
 
 def train_from_source(pins_folder: Path, generation: str, folder: Path, size: int) -> CodecFiles:
@@ -16,12 +18,12 @@ def train_from_source(pins_folder: Path, generation: str, folder: Path, size: in
 
     The generation's own codec pin need not exist yet. Memory: the whole text, so name a source of sample size.
     """
-    pin = GenerationPin.from_toml(pins_folder / "generations" / f"{generation}.toml")
-    read_rows, source_folder = ROW_READERS[pin.source.format], pins_folder / pin.source.location
+    path = pins_folder / "generations" / f"{generation}.toml"
+    source = load_source(pins_folder, GenerationPin.from_toml(path).source, str(path))
     blocks = [
         block
-        for file in pin.source.files
-        for block in read_rows(source_folder, RegionSpec(0, file.path, "rows", 0, file.rows))
+        for file in source.files
+        for block in read_rows(source, RegionSpec(0, file.path, source.pin.unit(file.path), 0, file.rows or file.bytes))
     ]
     text = np.concatenate([block.text for block in blocks])
     cuts = np.zeros(1 + sum(len(block.positions) for block in blocks), "<i8")

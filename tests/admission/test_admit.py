@@ -15,7 +15,8 @@ from casebits_dagster.admission.structure import blocks
 from casebits_dagster.records.digests import sha256, sha256_file
 from casebits_dagster.records.errors import Absent, CasebitsError, RecordError, Rejected
 from casebits_dagster.records.layout import ADMISSION, IDS, RECEIPT, Home
-from casebits_dagster.records.pins import FilterPolicy, Generation, Rule
+from casebits_dagster.records.pins import Generation
+from casebits_dagster.records.policy import FilterPolicy, Rule
 from casebits_dagster.records.region import Admission, Rejection
 from tests.faults.build import Made, encode, judge, make_region, scores, seal
 from tests.faults.world import POLICY, Row, document_id, make_world, side
@@ -62,7 +63,7 @@ def test_what_an_admission_says(world: World) -> None:
     assert admission.digests.split == sha256(sides)
     assert admission.digests.document_ids == sha256(b"".join(document.document_id for document in made.documents))
     assert admission.source_recheck.range_sha256 == made.source["range_sha256"]
-    assert admission.attribution.licence_spdx == generation.pin.source.licence_spdx
+    assert admission.attribution.licence_spdx == generation.source.pin.licence_spdx
 
 
 def test_a_full_proof_leaves_a_sampled_admission_as_it_is(world: World) -> None:

@@ -13,7 +13,8 @@ from casebits_dagster.admission import admit_region
 from casebits_dagster.filters.region import filter_region
 from casebits_dagster.records.digests import sha256_file
 from casebits_dagster.records.layout import Home
-from casebits_dagster.records.pins import Generation, RegionSpec, SourceFile, load_generation
+from casebits_dagster.records.pins import Generation, SourceFile, load_generation
+from casebits_dagster.records.plan import RegionSpec
 from casebits_dagster.regions.encode import encode_region
 from tests.faults.world import SEPARATOR, SOURCE, Row, gpt2_tokens, make_world, write_source
 
@@ -64,10 +65,10 @@ def test_messy_rows(tmp_path: Path, pins: Path, seed: int) -> None:
 def messy_world(root: Path, pins: Path, rows: list[Row]) -> tuple[Generation, Home]:
     """Return a generation over these rows, under the policy of the sample, in regions of 1, 94 and the other rows."""
     generation, home, _ = make_world(root, pins)
-    path = generation.source_folder / SOURCE
+    path = generation.source.folder / SOURCE
     write_source(path, rows)
     file = SourceFile(path=SOURCE, bytes=path.stat().st_size, sha256=sha256_file(path), rows=len(rows))
-    pin = replace(generation.pin, source=replace(generation.pin.source, files=(file,)))
+    pin = replace(generation.pin, source=replace(generation.source.pin, files=(file,)))
     cuts = sorted({0, 1, min(95, len(rows)), len(rows)})
     plan = tuple(RegionSpec(number, SOURCE, "rows", *pair) for number, pair in enumerate(itertools.pairwise(cuts)))
     return replace(generation, pin=pin, policy=load_generation(pins, "sample").policy, plan=plan), home

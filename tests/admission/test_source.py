@@ -12,7 +12,7 @@ import pytest
 from casebits_dagster.admission import source
 from casebits_dagster.admission.source import REASONS, SourceRange, read_batches
 from casebits_dagster.records.errors import RecordError
-from casebits_dagster.records.pins import RegionSpec
+from casebits_dagster.records.plan import RegionSpec
 from casebits_dagster.stores.local import LocalStore
 from tests.faults.world import SEPARATOR, SOURCE, source_rows, write_source
 

@@ -74,7 +74,7 @@ def test_a_pinned_vocabulary_that_breaks_a_rule_admits_nothing(tmp_path: Path, p
     folder.mkdir()
     raw = sample.vocabulary.read_bytes().replace(b'"added_tokens":[]', b'"added_tokens":[1]')
     (folder / "vocabulary.json").write_bytes(raw)
-    (folder / "mixture.npz").write_bytes(sample.mixture.read_bytes())
+    (folder / "mixture.npz").write_bytes((sample.codec_folder / "mixture.npz").read_bytes())
     generation, home, rows = make_world(tmp_path, pins)
     codec = replace(generation.pins.codec, vocab_sha256=sha256(raw))
     broken = replace(generation, codec_folder=folder, pins=replace(generation.pins, codec=codec))
@@ -89,7 +89,7 @@ def test_a_codec_file_that_is_not_the_pinned_one(tmp_path: Path, pins: Path, nam
     made = make_region(generation, home, rows, 1)
     folder = tmp_path / "codec"
     folder.mkdir()
-    for path in (generation.vocabulary, generation.mixture):
+    for path in (generation.vocabulary, generation.codec_folder / "mixture.npz"):
         (folder / path.name).write_bytes(path.read_bytes() + b" " * (path.name == name))
     with pytest.raises(Rejected, match=r"^L2_CODEC_PIN 00001/receipt.json: pins.codec"):
         verify_region(made.folder, replace(generation, codec_folder=folder))

@@ -11,8 +11,9 @@ import pytest
 from casebits_dagster.codec.bytetable import ByteTable, read_vocabulary
 from casebits_dagster.codec.encode import Encoder
 from casebits_dagster.codec.mixture import COST_UNIT, Mixture, letter_table, train_mixture
+from casebits_dagster.records.codec import CodecFiles
 from casebits_dagster.records.errors import CasebitsError
-from casebits_dagster.records.pins import CodecFiles, default_pins_folder, load_codec
+from casebits_dagster.records.pins import default_pins_folder, load_codec
 from casebits_dagster.sources.training import train_from_source
 
 FOLDER = default_pins_folder() / "codecs" / "sample-lower-8192"

@@ -95,7 +95,7 @@ def scores(text: bytes) -> dict[str, int]:
 
 def read(made: Made) -> None:
     """Say what was read."""
-    pin, spec = made.generation.pin.source, made.generation.plan[made.index]
+    pin, spec = made.generation.source.pin, made.generation.plan[made.index]
     file = pin.files[0]
     made.source = {
         "repo": pin.repo,
@@ -107,7 +107,7 @@ def read(made: Made) -> None:
         "unit": spec.unit,
         "begin": spec.begin,
         "end": spec.end,
-        "range_sha256": range_sha256(made.generation.source_folder / SOURCE, spec),
+        "range_sha256": range_sha256(made.generation.source.folder / SOURCE, spec),
         "licence_spdx": pin.licence_spdx,
     }
 

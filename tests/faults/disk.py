@@ -95,17 +95,17 @@ def verdict_text_not_utf8(made: Made) -> None:
 
 
 def source_rotten(made: Made) -> None:
-    path = made.generation.source_folder / SOURCE
+    path = made.generation.source.folder / SOURCE
     raw = bytearray(path.read_bytes())
     raw[60] ^= 1
     path.write_bytes(raw)
 
 
 def source_shorter(made: Made) -> None:
-    path = made.generation.source_folder / SOURCE
+    path = made.generation.source.folder / SOURCE
     path.write_bytes(path.read_bytes()[:-1])
 
 
 def source_footer_rotten(made: Made) -> None:
-    path = made.generation.source_folder / SOURCE
+    path = made.generation.source.folder / SOURCE
     path.write_bytes(path.read_bytes()[:-4] + b"none")

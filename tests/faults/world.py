@@ -14,16 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from casebits_dagster.records.layout import Home
-from casebits_dagster.records.pins import (
-    FilterPolicy,
-    Generation,
-    RegionCuts,
-    RegionSpec,
-    Rule,
-    SourceFile,
-    gpt2_file,
-    load_generation,
-)
+from casebits_dagster.records.pins import Generation, Source, SourceFile, gpt2_file, load_generation
+from casebits_dagster.records.plan import RegionCuts, RegionSpec
+from casebits_dagster.records.policy import FilterPolicy, Rule
 from casebits_dagster.records.region import SplitPin
 
 SEPARATOR = 50256
@@ -106,7 +99,7 @@ def make_world(root: Path, pins: Path, policy: FilterPolicy = POLICY) -> tuple[G
     )
     pins_of_all = replace(sample.pins, split=SPLIT, filter=filter_pin)
     plan = tuple(RegionSpec(number, SOURCE, "rows", *pair) for number, pair in enumerate(itertools.pairwise(cuts)))
-    made = Generation(pin, policy, pins_of_all, sample.codec_folder, folder, plan)
+    made = Generation(pin, policy, pins_of_all, sample.codec_folder, Source(source, folder, source.files), plan)
     return made, Home(root / "home"), rows
 
 

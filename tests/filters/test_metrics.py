@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from casebits_dagster.filters.judge import judge, require_metrics
 from casebits_dagster.filters.metrics import METRICS, STOP_WORDS, score
 from casebits_dagster.records.errors import RecordError
-from casebits_dagster.records.pins import FilterPolicy
+from casebits_dagster.records.policy import FilterPolicy
 
 NAMES = tuple(METRICS)
 ALPHABET = st.sampled_from(

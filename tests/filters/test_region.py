@@ -40,7 +40,7 @@ def test_a_region_may_keep_nothing(pins: Path, home: Home) -> None:
 def test_duplicates_are_found_across_row_groups(tmp_path: Path, pins: Path, home: Home) -> None:
     # One document stands in two row groups, which are read as two blocks.
     generation = load_generation(pins, "sample")
-    table = pq.read_table(generation.source_folder / "pd_mix.parquet", columns=None)
+    table = pq.read_table(generation.source.folder / "pd_mix.parquet", columns=None)
     rows = pa.concat_tables([table.slice(500, 40), table.slice(520, 30)])
     folder = tmp_path / "source"
     folder.mkdir()
@@ -62,12 +62,12 @@ def test_duplicates_are_found_across_row_groups(tmp_path: Path, pins: Path, home
 def test_another_source_file_is_refused(tmp_path: Path, pins: Path, home: Home) -> None:
     generation = load_generation(pins, "sample")
     folder = tmp_path / "source"
-    shutil.copytree(generation.source_folder, folder)
+    shutil.copytree(generation.source.folder, folder)
     target = folder / "pd_mix.parquet"
     raw = bytearray(target.read_bytes())
     raw[1000] ^= 1
     target.write_bytes(bytes(raw))
-    moved = dataclasses.replace(generation, source_folder=folder)
+    moved = dataclasses.replace(generation, source=generation.source.at(folder))
     with pytest.raises(CasebitsError, match=r"SOURCE_PIN .*expected sha256 c485703a"):
         filter_region(moved, 0, home)
     target.write_bytes(bytes(raw[:-1]))
@@ -79,10 +79,8 @@ def test_another_source_file_is_refused(tmp_path: Path, pins: Path, home: Home) 
 def _with_source(generation, folder: Path, size: int, rows: int):  # type: ignore[no-untyped-def]
     from casebits_dagster.records.digests import sha256_file
 
-    pin = generation.pin
     file = dataclasses.replace(
-        pin.source.files[0], bytes=size, sha256=sha256_file(folder / "pd_mix.parquet"), rows=rows
+        generation.source.files[0], bytes=size, sha256=sha256_file(folder / "pd_mix.parquet"), rows=rows
     )
-    source = dataclasses.replace(pin.source, files=(file,))
     plan = (dataclasses.replace(generation.plan[0], begin=0, end=rows),)
-    return dataclasses.replace(generation, pin=dataclasses.replace(pin, source=source), source_folder=folder, plan=plan)
+    return dataclasses.replace(generation, source=generation.source.at(folder, file), plan=plan)

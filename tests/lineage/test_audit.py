@@ -64,7 +64,7 @@ def test_the_chain_ends_at_the_source_row(
 ) -> None:
     """Document, row and text hash are those that the sample's own notices give for that row."""
     audit = audit_window(sample_home, mix, window, generations=generations)
-    notices = (generations["sample"].source_folder / "documents.jsonl").read_bytes().splitlines()
+    notices = (generations["sample"].source.folder / "documents.jsonl").read_bytes().splitlines()
     for document in audit.documents:
         assert json.loads(notices[document.source_position])["sha256"] == document.text_sha256
         assert document.id == document.text_sha256[:32]
@@ -236,12 +236,12 @@ def test_a_source_row_that_changed_is_found(
     sample_home: Home, mix: str, window: int, generations: dict[str, Generation], tmp_path: Path
 ) -> None:
     generation = generations["sample"]
-    shutil.copytree(generation.source_folder, tmp_path / "source")
+    shutil.copytree(generation.source.folder, tmp_path / "source")
     path = tmp_path / "source/pd_mix.parquet"
     content = bytearray(path.read_bytes())
     content[len(content) // 8] ^= 1
     path.write_bytes(content)
-    moved = dataclasses.replace(generation, source_folder=tmp_path / "source")
+    moved = dataclasses.replace(generation, source=generation.source.at(tmp_path / "source"))
     audit = audit_window(sample_home, mix, window, generations={"sample": moved}, recompute="all")
     assert {"source file"} <= {failure.link for failure in audit.failures}
 

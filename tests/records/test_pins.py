@@ -13,16 +13,9 @@ from casebits_dagster.records import pins as pins_module
 from casebits_dagster.records.canonical import Json, canonical
 from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import Absent, CasebitsError, RecordError
-from casebits_dagster.records.pins import (
-    FilterPolicy,
-    RegionSpec,
-    Rule,
-    default_pins_folder,
-    generation_names,
-    gpt2_file,
-    load_codec,
-    load_generation,
-)
+from casebits_dagster.records.pins import default_pins_folder, generation_names, gpt2_file, load_codec, load_generation
+from casebits_dagster.records.plan import RegionSpec
+from casebits_dagster.records.policy import FilterPolicy, Rule
 
 FILE: dict[str, Json] = {"path": "a.parquet", "bytes": 3, "sha256": "0" * 64, "rows": 10}
 REVISION = sha256(canonical([FILE]))[:40]
@@ -118,9 +111,10 @@ def test_a_generation_resolves_everything_that_it_pins(tiny: Path) -> None:
     )
     assert generation.plan_sha256 == sha256(b'[[0,"a.parquet","rows",0,4],[1,"a.parquet","rows",4,10]]\n')
     assert generation.vocabulary.read_text() == "vocabulary"
+    assert generation.mixture is not None
     assert generation.mixture.read_text() == "mixture"
-    assert generation.source_folder == tiny / "tiny"
-    assert generation.source_file("a.parquet").rows == 10
+    assert generation.source.folder == tiny / "tiny"
+    assert generation.source.file("a.parquet").rows == 10
     assert generation.pins.filter.sha256 == sha256(generation.policy.to_bytes())
     assert generation.pins.codec.vocab_sha256 == sha256(b"vocabulary")
 

@@ -145,7 +145,7 @@ def test_shapes_that_disagree_are_refused(encoded: Home, tmp_path: Path) -> None
 
 def test_index_rows_speak_of_the_documents(generation: Generation, encoded: Home) -> None:
     region = Region.open(encoded.generation("sample").region(10))
-    mixture = Mixture.load(generation.mixture, Codec.load(generation.codec_folder).table)
+    mixture = Mixture.load(generation.codec_folder / "mixture.npz", Codec.load(generation.codec_folder).table)
     rows, lines = index_region(region, mixture), region.documents()
     assert rows.dtype == INDEX_DTYPE
     assert [row.tobytes().hex() for row in rows["id"]] == [line["id"] for line in lines]

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from casebits_dagster.records.errors import RecordError
-from casebits_dagster.records.pins import RegionSpec
+from casebits_dagster.records.plan import RegionSpec
 from casebits_dagster.sources.columns import PROBLEMS, SourceRows
 from casebits_dagster.sources.detokenise import gpt2_table
 from casebits_dagster.sources.parquet_tokens import count_rows, range_digest, read_rows
