@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Protocol
+
+from casebits_dagster.records.errors import Refused
+
+_UNSAFE = re.compile(r"^/|(^|/)\.\.?(/|$)|//|[\\\0]")
 
 
 class Store(Protocol):
-    """Named byte strings below one root. Paths are relative, with `/`, and never leave the root (PATH_UNSAFE)."""
+    """Named byte strings below one root, to be read. Paths are relative, with `/`, and never leave it (PATH_UNSAFE)."""
 
     def read_range(self, path: str, begin: int, end: int) -> bytes:
         """Return bytes [begin, end); fewer only when the file ends there."""
@@ -17,6 +22,10 @@ class Store(Protocol):
 
     def get(self, path: str) -> bytes:
         """Return the whole file, or raise Absent."""
+
+
+class WritableStore(Store, Protocol):
+    """A store that is also published to."""
 
     def put_new(self, path: str, content: bytes) -> bool:
         """Create the file durably. True when this call made it, False when equal bytes were there already.
@@ -28,6 +37,13 @@ class Store(Protocol):
 
     def list(self, prefix: str) -> list[str]:
         """Return the paths of all files below the folder `prefix`, sorted."""
+
+
+def safe_path(path: str) -> str:
+    """Return a name as it is, refusing one that would leave the root."""
+    if not path or _UNSAFE.search(path):
+        raise Refused("PATH_UNSAFE", path, "name would leave its root", expected="a relative path", read=path)
+    return path
 
 
 class RangedFile(io.RawIOBase):

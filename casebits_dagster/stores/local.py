@@ -12,15 +12,13 @@ import errno
 import fcntl
 import filecmp
 import os
-import re
 import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from casebits_dagster.records.errors import Absent, CasebitsError, Refused
-
-_UNSAFE = re.compile(r"^/|(^|/)\.\.?(/|$)|//|[\\\0]")
+from casebits_dagster.records.errors import Absent, CasebitsError
+from casebits_dagster.stores.base import safe_path
 
 
 class LocalStore:
@@ -31,9 +29,7 @@ class LocalStore:
 
     def local(self, path: str) -> Path:
         """Return the local path of a name, refusing names that would leave the root."""
-        if not path or _UNSAFE.search(path):
-            raise Refused("PATH_UNSAFE", path, "name would leave its root", expected="a relative path", read=path)
-        return self.root / path
+        return self.root / safe_path(path)
 
     def read_range(self, path: str, begin: int, end: int) -> bytes:
         parts = []

@@ -4,17 +4,18 @@ import errno
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from casebits_dagster.records.errors import CasebitsError, Refused
-from casebits_dagster.stores.base import Store
+from casebits_dagster.stores.base import WritableStore
 from casebits_dagster.stores.local import LocalStore, make_folder, write_durably
-from tests.stores.contract import UNSAFE, StoreContract
+from tests.stores.contract import UNSAFE, WritableStoreContract
 
 
-class TestLocalStore(StoreContract):
-    def make(self, root: Path) -> Store:
+class TestLocalStore(WritableStoreContract):
+    def make(self, root: Any) -> WritableStore:
         return LocalStore(root)
 
 
