@@ -98,7 +98,13 @@ class Record:
             raise Absent("PIN_MISSING", str(path), "there is no such pin file") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise RecordError("PIN_INVALID", str(path), str(error)) from error
-        return cls.from_dict(found, str(path))
+        try:
+            return cls.from_dict(found, str(path))
+        except RecordError as error:
+            place = pin_place(path, error.where.removeprefix(f"{path}: "))
+            raise RecordError(
+                error.code, place, error.problem, expected=error.expected, read=error.read, remedy=error.remedy
+            ) from error
 
     def to_dict(self) -> dict[str, Json]:
         """Return the JSON value: decimals as text of 6 digits, tuples as lists, absent options as null."""
@@ -111,6 +117,35 @@ class Record:
     def to_bytes(self) -> bytes:
         """Return the canonical bytes: what is stored and hashed."""
         return canonical(self.to_dict())
+
+
+def pin_place(path: Path, field: str) -> str:
+    """Return where a field such as `rules[2].metric` stands in a pin file: `<path>: line 14: rules[2].metric`.
+
+    The line is the first one of the statement that sets it or, where nothing does, of the nearest table around it;
+    without a line when not even that is there. Only an error asks, so the cost (a parse a line) does not matter.
+    """
+    keys = re.findall(r"[^.\[\]]+", field)
+    lines, line, deepest, begin = path.read_text(encoding="utf-8").split("\n"), 0, 0, 1
+    for number in range(1, len(lines) + 1):
+        try:
+            depth = _depth(tomllib.loads("\n".join(lines[:number])), keys)
+        except tomllib.TOMLDecodeError:
+            continue  # in the middle of a statement
+        if depth > deepest:
+            line, deepest = begin, depth
+        begin = number + 1
+    return f"{path}: line {line}: {field}" if line else f"{path}: {field}"
+
+
+def _depth(value: Any, keys: list[str]) -> int:
+    """Return how many of the keys (numbers in a list) lead somewhere."""
+    for depth, key in enumerate(keys):
+        try:
+            value = value[int(key) if isinstance(value, list) else key]
+        except (LookupError, TypeError):
+            return depth
+    return len(keys)
 
 
 @functools.cache

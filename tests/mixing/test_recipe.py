@@ -85,7 +85,7 @@ def test_a_recipe_file_is_named_after_its_mix_and_has_no_unknown_key(tmp_path: P
     with pytest.raises(RecordError, match=r"n\.toml: mix: expected the file's name 'n'"):
         load_recipe(tmp_path / "n.toml")
     (tmp_path / "m.toml").write_text(text + "spread = true\n")
-    with pytest.raises(RecordError, match=r"m\.toml: spread: unknown field"):
+    with pytest.raises(RecordError, match=r"m\.toml: line 8: spread: unknown field"):
         load_recipe(tmp_path / "m.toml")
 
 

@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 
 from casebits_dagster.records.canonical import canonical
 from casebits_dagster.records.errors import Absent, RecordError
-from casebits_dagster.records.record import AtLeast, Name, Record, RelativePath, Revision, Sha256, micro, micro_text
+from casebits_dagster.records.record import (
+    AtLeast,
+    Name,
+    Record,
+    RelativePath,
+    Revision,
+    Sha256,
+    micro,
+    micro_text,
+    pin_place,
+)
 from tests.records.strategies import all_records, records
 
 
@@ -178,6 +188,92 @@ def test_a_toml_file_that_is_absent_or_wrong_is_named(tmp_path: Path) -> None:
         with pytest.raises(RecordError) as wrong:
             Example.from_toml(path)
         assert (wrong.value.code, wrong.value.where) == ("PIN_INVALID", str(path))
+
+
+PIN = """\
+schema = "casebits/example/1"
+name = "a"  # not a key: name = "b"
+kind = "two"
+story = '''
+kind = "three"
+[inner]
+'''
+
+[inner]
+count = 2
+
+[[many]]
+count = 3
+list = [
+  "x",
+  "y",
+]
+
+# [[many]]
+[[many]]
+"quoted" . deep.count = 4
+row = {count = 5}
+"""
+
+
+@pytest.mark.parametrize(
+    ("field", "line"),
+    [
+        ("name", 2),
+        ("kind", 3),
+        ("story", 4),
+        ("inner", 9),
+        ("inner.count", 10),
+        ("inner.other", 9),
+        ("many", 12),
+        ("many[0].count", 13),
+        ("many[0].list[1]", 14),
+        ("many[0].list[9]", 14),
+        ("many[0].other.deeper", 12),
+        ("many[1]", 20),
+        ("many[1].quoted.deep.count", 21),
+        ("many[1].row.count", 22),
+        ("many[1].count", 20),
+        ("many[2].count", 12),
+        ("name.inner", 2),
+    ],
+)
+def test_a_field_of_a_pin_is_found_by_its_line(tmp_path: Path, field: str, line: int) -> None:
+    path = tmp_path / "e.toml"
+    path.write_text(PIN)
+    assert pin_place(path, field) == f"{path}: line {line}: {field}"
+
+
+def test_a_field_that_is_nowhere_has_no_line(tmp_path: Path) -> None:
+    path = tmp_path / "e.toml"
+    path.write_text(PIN)
+    assert pin_place(path, "none.at[3].all") == f"{path}: none.at[3].all"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("count = 3", "cuont = 3", "line 10: many[0].cuont: unknown field (known here: count)"),
+        ("count = 3", "count = 1", "line 10: many[0].count: expected at least 2, read int 1"),
+        ("count = 3", "count = 3.5", "line 10: many[0].count: expected an integer, read Decimal Decimal('3.5')"),
+        ("count = 3", "", "line 9: many[0].count: field is missing"),
+        ("count = 2", "", "line 7: inner.count: field is missing"),
+        ('kind = "two"\n', "", "kind: field is missing"),
+        ('kind = "two"', 'kind = "ten"', "line 3: kind: expected 'one' or 'two', read str 'ten'"),
+        ('name = "a"', 'name = """\nA"""', "line 2: name: expected a name of a-z, 0-9, _, . and -, read str 'A'"),
+    ],
+)
+def test_a_pin_that_does_not_fit_is_refused_with_its_line(tmp_path: Path, old: str, new: str, message: str) -> None:
+    path = tmp_path / "e.toml"
+    text = (
+        'schema = "casebits/example/1"\nname = "a"\nkind = "two"\nflag = false\nshare = 0.1\neither = 1\n'
+        "[inner]\ncount = 2\n[[many]]\ncount = 3\n[by_name]\n"
+    )
+    assert old in text
+    path.write_text(text.replace(old, new))
+    with pytest.raises(RecordError) as caught:
+        Example.from_toml(path)
+    assert str(caught.value) == f"JSON_INVALID {path}: {message}"
 
 
 @pytest.mark.parametrize("cls", all_records(), ids=lambda cls: cls.__name__)
