@@ -17,12 +17,13 @@ from typing import Any
 
 from casebits_dagster.lineage.mix_summary import context_lines, mix_lines
 from casebits_dagster.lineage.places import NAME, find_folder, find_region, is_name, listable
+from casebits_dagster.lineage.plan import plan_lines
 from casebits_dagster.lineage.published import require_same_admission
 from casebits_dagster.lineage.status import status_lines
 from casebits_dagster.lineage.summary import error_line, generation_lines
 from casebits_dagster.records.digests import sha256_file
 from casebits_dagster.records.errors import Absent, CasebitsError, RecordError, Refused
-from casebits_dagster.records.layout import ADMISSION, RECEIPT, Home, home_from_environment, region_id
+from casebits_dagster.records.layout import ADMISSION, RECEIPT, Home, home_from_environment
 from casebits_dagster.records.pins import default_pins_folder, generation_names, load_generation
 from casebits_dagster.records.region import Receipt
 
@@ -132,6 +133,7 @@ def _parser() -> argparse.ArgumentParser:
     add("status", _status)
     plan = add("plan", _plan)
     plan.add_argument("generation", type=_name, metavar="GENERATION", help="name of a pinned generation")
+    plan.add_argument("--all", action="store_true", help="list every region, not the first ones alone")
     verify = add("verify", _verify)
     verify.add_argument("kind", choices=("region", "frontier", "mix"), help="what to verify")
     verify.add_argument("path", type=_text, metavar="PATH", help="its name below the home, or its folder (./...)")
@@ -155,6 +157,11 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("codec", type=_name, metavar="NAME", help="name of the new folder in the pins' codecs/")
     size = f"entries of the vocabulary, at least {_LEAST_VOCABULARY}"
     train.add_argument("--size", type=_at_least(_LEAST_VOCABULARY), required=True, metavar="N", help=size)
+    train.add_argument("--plain", action="store_true", help="keep the capitals in the vocabulary; no masks, no model")
+    export = add("export-mixture", _export_mixture)
+    where = "its name in the pins' codecs/, or a folder with its files (./.../codec)"
+    export.add_argument("codec", type=_text, metavar="CODEC", help=where)
+    export.add_argument("file", type=_path, metavar="FILE.npz", help="the new file; it is never overwritten")
     return parser
 
 
@@ -222,26 +229,12 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _plan(options: argparse.Namespace) -> int:
-    """print the regions of a generation and how far each one is
+    """print the region plan of a generation and how far each region is
 
-    A region is a half-open range of one source file. `state` is the furthest stage that left its record: planned,
-    filtered, encoded (a producer's claim), admitted (proven), refused (see its rejection).
+    It is computed again, and refused when it is not what the pin says. A state is the furthest stage with a record.
     """
     generation = load_generation(_pins(options), options.generation)
-    folder = _home(options).generation(generation.name)
-    print(f"generation {generation.name}: {len(generation.plan)} regions, plan sha256 {generation.plan_sha256}")
-    print(f"{'region':<8}{'state':<10}{'begin':>12}{'end':>12}  unit  file")
-    for region in generation.plan:
-        path = folder.region(region.index)
-        stages = {
-            "admitted": path / ADMISSION,
-            "refused": folder.rejections(region.index),
-            "encoded": path / RECEIPT,
-            "filtered": folder.verdicts(region.index),
-        }
-        state = next((name for name, record in stages.items() if record.exists()), "planned")
-        row = f"{region_id(region.index):<8}{state:<10}{region.begin:>12}{region.end:>12}"
-        print(f"{row}  {region.unit:<5} {region.path}")
+    print(*plan_lines(generation, _home(options), whole=options.all), sep="\n")
     return OK
 
 
@@ -345,8 +338,8 @@ def _read(options: argparse.Namespace) -> int:
         raise Absent("FILE_MISSING", str(vocabulary), "the vocabulary is not there", remedy=remedy)
     if (found := sha256_file(vocabulary)) != pinned:
         raise Refused("VOCAB_MISMATCH", str(vocabulary), expected=f"sha256 {pinned}", read=found)
-    text = Codec.load(vocabulary.parent).decode(*Region.open(folder).tokens(options.document))
-    sys.stdout.buffer.write(text)
+    text = Region.open(folder).document(options.document, Codec.load(vocabulary.parent))
+    sys.stdout.buffer.write(text.encode())
     sys.stdout.buffer.flush()
     return OK
 
@@ -355,14 +348,51 @@ def _train_codec(options: argparse.Namespace) -> int:
     """train a lower-case vocabulary and its mask model, as a new pin
 
     Trains on every readable row of the generation's source and writes codec.toml, vocabulary.json and mixture.npz into
-    a new folder of the pins. A codec is never overwritten. The same source and size give the same bytes on one machine.
+    a new folder of the pins (with --plain, no mixture). A codec is never overwritten. The same source and size give the
+    same bytes on one machine.
     """
     from casebits_dagster.sources.training import train_from_source
 
     pins = _pins(options)
-    pin = train_from_source(pins, options.generation, pins / "codecs" / options.codec, options.size)
+    folder = pins / "codecs" / options.codec
+    pin = train_from_source(
+        pins,
+        options.generation,
+        folder,
+        options.size,
+        plain=options.plain,
+        progress=lambda line: print(line, file=sys.stderr, flush=True),
+    )
     print(f"codec {pin.codec}: {pin.vocabulary_size} entries\n  vocabulary {pin.vocabulary_sha256}")
-    print(f"  mixture    {pin.mixture_sha256}\n  in {pins / 'codecs' / options.codec}")
+    print(f"  mixture    {pin.mixture_sha256 or '-'}\n  in {folder}")
+    return OK
+
+
+def _export_mixture(options: argparse.Namespace) -> int:
+    """write the model of the case masks as arrays that a model head can start from
+
+    FILE.npz is not compressed and holds, for V ids and K components (lower, capitalised, upper, mixed):
+
+    pi                 float32 (V, K)   share of each component in each id; rows sum to 1
+    theta              float32 (K, 16)  chance that the first, second, ... letter of a token is a capital
+    components         text (K,)        names of the components
+    vocabulary_sha256  text ()          the vocabulary whose ids these are
+
+    P(mask | id) = sum over k of pi[id, k] * product over the letters j of the token of theta[k, j] where the mask has
+    the letter's bit, else 1 - theta[k, j]. Only ASCII letters count; their bits are those of their bytes.
+    """
+    from casebits_dagster.codec.decode import Codec
+    from casebits_dagster.codec.mixture import COMPONENTS, Mixture
+    from casebits_dagster.records.codec import CodecFiles
+
+    folder = find_folder(options.codec, _pins(options) / "codecs" / options.codec)
+    if not (folder / CodecFiles.MIXTURE).exists():
+        raise Absent("FILE_MISSING", str(folder / CodecFiles.MIXTURE), "the codec has no mixture to export")
+    mixture = Mixture.load(folder / CodecFiles.MIXTURE, Codec.load(folder).table)
+    digest = sha256_file(folder / CodecFiles.VOCABULARY)
+    mixture.export(options.file, digest)
+    print(f"mixture of {folder.name}: {len(mixture.pi):,} ids, components {', '.join(COMPONENTS)}")
+    print(f"  vocabulary {digest}\n  in {options.file}")
     return OK
 
 

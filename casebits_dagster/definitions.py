@@ -30,14 +30,15 @@ def build(pins_folder: Path, home: Home) -> dg.Definitions:
         remedy = "run from a checkout: clone the project, then `pip install -e .`"
         problem = "the graph lives in the checkout; the wheel carries the reading side alone"
         raise Absent("PIN_MISSING", "assets", problem, remedy=remedy)
-    from assets import generation_assets, packed_mix
+    from assets import codec_assets, generation_assets, packed_mix
 
     generations = [load_generation(pins_folder, name) for name in generation_names(pins_folder)]
     recipes = load_recipes(pins_folder)
     require_known(recipes, {generation.name for generation in generations})
     return dg.Definitions(
         assets=[asset for generation in generations for asset in generation_assets(generation)]
-        + [packed_mix(recipe, recipes) for recipe in recipes],
+        + [packed_mix(recipe, recipes) for recipe in recipes]
+        + codec_assets(pins_folder, generations),
         jobs=[job for generation in generations for job in generation_jobs(generation, recipes)],
         resources={"corpus": Corpus(root=str(home.root))},
         # A process a step costs 13 s a run of a region; the run's own process is enough of a fence.

@@ -50,7 +50,9 @@ def test_help_teaches(capsys: Output) -> None:
         assert part in said
 
 
-@pytest.mark.parametrize("command", ["demo", "status", "plan", "verify", "read", "audit", "train-codec"])
+@pytest.mark.parametrize(
+    "command", ["demo", "status", "plan", "verify", "read", "audit", "train-codec", "export-mixture"]
+)
 def test_every_command_explains_itself(capsys: Output, command: str) -> None:
     with pytest.raises(SystemExit) as caught:
         main([command, "--help"])
@@ -132,11 +134,11 @@ def test_help_is_fast_and_needs_no_dagster() -> None:
 def test_status_says_what_there_is(capsys: Output, sample_home: Home, home: Home) -> None:
     status, out, err = _run(capsys, sample_home, "status")
     assert (status, err) == (0, "")
-    assert out.splitlines()[:3] == [
-        f"home {sample_home.root}",
-        "generation sample",
-        "  regions    14 planned, 14 filtered, 14 encoded (1 empty), 14 admitted, 0 refused",
-    ]
+    lines = out.splitlines()
+    assert lines[0] == f"home {sample_home.root}"
+    assert lines[lines.index("generation sample") + 1] == (
+        "  regions    14 planned, 14 filtered, 14 encoded (1 empty), 14 admitted, 0 refused"
+    )
     assert "\nmix sample_aligned: " in out
     assert "  conserved  " in out
     status, out, _ = _run(capsys, home, "status")
@@ -176,13 +178,112 @@ def test_plan_prints_every_region_with_its_state(capsys: Output, copy: Home) -> 
     (folder.region(5) / ADMISSION).unlink()
     folder.rejections(5).mkdir(parents=True)
     status, out, _ = _run(capsys, copy, "plan", "sample")
-    rows = [line.split() for line in out.splitlines()[2:]]
+    totals, _, table = out.partition("\n\n")
+    rows = [line.split() for line in table.splitlines()]
     assert status == 0
-    assert rows[0] == ["00000", "admitted", "0", "110", "rows", "pd_mix.parquet"]
-    assert [row[1] for row in rows[:7]] == [
+    assert totals.splitlines() == [
+        "generation sample: 1,358 public-domain and permissively licensed documents in ClimbMix's columns, in 14 "
+        "regions.",
+        "  source     sample/pd-mix at cff45be0f0ff62eb8d7946dc93ef951be47b434f",
+        "             1 file, 2,718,487 bytes (2.6 MiB)",
+        "  selected   14 regions, spelled out",
+        "             1,358 rows of 1,358: 100.00 %",
+        "  sha256     dcffb0bae55220fb651841fb0765b518295295391cdfa8ae7e69205f66a536c4",
+    ]
+    assert rows[0] == ["region", "state", "begin", "end", "unit", "file"]
+    assert rows[1] == ["00000", "admitted", "0", "110", "rows", "pd_mix.parquet"]
+    assert [row[1] for row in rows[1:8]] == [
         "admitted", "admitted", "encoded", "filtered", "planned", "refused", "admitted",
     ]  # fmt: skip
-    assert len(rows) == 14
+    assert len(rows) == 15
+
+
+def test_plan_of_the_real_source_has_the_figures_of_its_pin(capsys: Output, home: Home) -> None:
+    status, out, _ = _run(capsys, home, "plan", "climbmix-lower32k-v1")
+    lines = out.splitlines()
+    assert status == 0
+    assert lines[1:11] == [
+        "  source     nvidia/Nemotron-ClimbMix at 5eaa64b9c0c85b7f56af01d7dffdb0795816b12b",
+        "             100 files, 1,987,970,304,099 bytes (1.8 TiB)",
+        "  cut into   7,457 regions of 268,435,456 bytes (256.0 MiB) each, in the order of a salted hash",
+        "  selected   2,100 regions, 22 of them short tails of a file",
+        "             560,351,531,447 bytes (521.9 GiB) of 1,987,970,304,099: 28.19 %",
+        "  sha256     0226c5e172a5d8e97390ff231ffad66a9599350b4477a60af80b60b3e09c28a2, computed again now: as pinned",
+        "",
+        "region  state            begin         end  unit  file",
+        "00000   planned    20401094656 20669530112  bytes part_31.tokenized.jsonl",
+        "00001   planned    10200547328 10468982784  bytes part_70.tokenized.jsonl",
+    ]
+    assert (len(lines), lines[-1]) == (30, "... and 2,080 more: --all lists them")
+    status, out, _ = _run(capsys, home, "plan", "climbmix-lower32k-v1", "--all")
+    assert (status, len(out.splitlines()), out.splitlines()[-1].split()[0]) == (0, 2109, "02099")
+
+
+@pytest.fixture
+def other_pins(pins: Path, tmp_path: Path) -> Path:
+    """The sample's pins alone, to be changed."""
+    for name in ("filters", "codecs/sample-lower-8192"):
+        shutil.copytree(pins / name, tmp_path / "pins" / name)
+    (tmp_path / "pins/generations").mkdir()
+    shutil.copy(pins / "generations/sample.toml", tmp_path / "pins/generations")
+    return tmp_path / "pins"
+
+
+def test_plan_says_what_its_regions_leave_out(capsys: Output, home: Home, other_pins: Path) -> None:
+    path = other_pins / "generations/sample.toml"
+    text = path.read_text().replace("folder", "dataset").replace('location = "sample"\n', "")
+    text = text.replace("cuts = [0, 110,", "cuts = [10, 110,").replace("1300, 1358]", "1300]")
+    unread = (
+        '[[source.files]]\npath = "b.parquet"\nbytes = 7\n\n[[source.files]]\npath = "c.parquet"\nbytes = 1\nrows = 2\n'
+    )
+    part = '\n[[regions]]\npath = "c.parquet"\ncuts = [0, 2]\n'
+    path.write_text(text.replace("[split]", f"{unread}\n[split]") + part)
+    status, out, _ = _run(capsys, home, "--pins", str(other_pins), "plan", "sample")
+    assert status == 0
+    assert out.splitlines()[2:7] == [
+        "             3 files, 2,718,495 bytes (2.6 MiB)",
+        "  selected   14 regions, spelled out",
+        "  left out   pd_mix.parquet: rows [0, 10) [1,300, 1,358)",
+        "  left out   b.parquet: all of it",
+        "             1,292 rows of 1,360: 95.00 %",
+    ]
+
+
+def test_a_plan_that_is_not_the_pinned_one_is_refused(capsys: Output, home: Home, other_pins: Path, pins: Path) -> None:
+    for name in ("sources", "filters", "codecs/climbmix-lower-32768"):
+        shutil.copytree(pins / name, other_pins / name, dirs_exist_ok=True)
+    path = other_pins / "generations/climbmix-lower32k-v1.toml"
+    path.write_text((pins / "generations" / path.name).read_text().replace("selected = 2100", "selected = 2101"))
+    status, out, err = _run(capsys, home, "--pins", str(other_pins), "plan", path.stem)
+    line = 1 + path.read_text().splitlines().index("selected_bytes = 560351531447")
+    assert (status, out, err) == (
+        2,
+        "",
+        f"casebits: PIN_INVALID {path}: line {line}: plan.selected_bytes: expected 560619966903, read 560351531447 "
+        "(pins are written once: declare a change as a new file)\n",
+    )
+
+
+@pytest.mark.parametrize("supplied", [b"", None])
+def test_a_generation_without_its_vocabulary_is_planned_and_says_what_it_needs(
+    capsys: Output, home: Home, other_pins: Path, supplied: bytes | None
+) -> None:
+    path = other_pins / "codecs/sample-lower-8192/vocabulary.json"
+    pinned = sha256(path.read_bytes())
+    path.unlink()
+    why = (
+        f"PIN_MISSING {path}: the pinned file cannot be read: No such file or directory "
+        f"(put the file whose sha256 is {pinned} there; any other is refused)"
+    )
+    if supplied is not None:
+        path.write_bytes(supplied)
+        other = f"expected sha256 {pinned}, read {sha256(supplied)}"
+        why = f"PIN_HASH {path}: {other} (put the file that is expected there; any other is refused)"
+    asked = ("--pins", str(other_pins))
+    status, out, _ = _run(capsys, home, *asked, "status")
+    assert (status, out.splitlines()[-1]) == (0, f"  cannot run {why}")
+    status, out, _ = _run(capsys, home, *asked, "plan", "sample")
+    assert (status, out.splitlines()[6]) == (0, f"  cannot run {why}")
 
 
 def test_read_writes_the_text_of_one_document(capfdbinary: pytest.CaptureFixture[bytes], sample_home: Home) -> None:
@@ -351,7 +452,7 @@ def test_a_pin_that_is_not_well_formed_is_exit_status_2(
     path.write_text(path.read_text().replace("codec =", "codek ="))
     status, out, err = _run(capsys, sample_home, "--pins", str(tmp_path / "pins"), "plan", "sample")
     assert (status, out) == (2, "")
-    assert err.startswith(f"casebits: JSON_INVALID {path}: codek: unknown field (known here: ")
+    assert err.startswith(f"casebits: JSON_INVALID {path}: line 3: codek: unknown field (known here: ")
 
 
 def test_train_codec_writes_a_new_pin_once(capsys: Output, home: Home, pins: Path, tmp_path: Path) -> None:

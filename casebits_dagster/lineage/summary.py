@@ -20,7 +20,7 @@ from casebits_dagster.records.region import Counts, Receipt
 
 @dataclass(slots=True)
 class GenerationSummary:
-    """Counts over the published regions; `broken` says of each record that could not be read why."""
+    """Counts over the published regions; `missing` is what keeps it from running, `broken` why a record is unread."""
 
     name: str
     planned: int
@@ -33,12 +33,14 @@ class GenerationSummary:
     dropped: Counter[str] = field(default_factory=Counter)
     quarantined: Counter[str] = field(default_factory=Counter)
     latest: Latest | None = None
+    missing: CasebitsError | None = None
     broken: list[str] = field(default_factory=list)
 
 
 def summarise(generation: Generation, home: Home) -> GenerationSummary:
     """Return what the records below `home` say of a generation."""
     folder, summary = home.generation(generation.name), GenerationSummary(generation.name, len(generation.plan))
+    summary.missing = generation.missing
     for region in generation.plan:
         path = folder.region(region.index)
         admitted = (path / ADMISSION).exists()
@@ -99,7 +101,8 @@ def generation_lines(summary: GenerationSummary) -> list[str]:
         f"  tokens     {counts['tokens']:,} for {counts['raw_bytes']:,} bytes of text; "
         f"{counts['train_documents']:,} documents train, {counts['validation_documents']:,} validation",
     ]
-    return [*lines, _frontier_line(summary), *summary.broken]
+    waiting = [f"  cannot run {summary.missing}"] if summary.missing else []
+    return [*lines, _frontier_line(summary), *waiting, *summary.broken]
 
 
 def _add_counts(summary: GenerationSummary, counts: Counts) -> None:

@@ -73,6 +73,8 @@ def encoded(done: EncodedRegion, upstream: dict[str, Json]) -> Metadata:
         "text_bytes": counts.raw_bytes,
         "bytes_per_token": round(ratio, 4) if counts.documents else "-",
         "mask_bits_per_token": round(done.mask_bits_per_token, 4),
+        "independent_bits_per_token": round(done.independent_bits_per_token, 4),
+        "masks_against_independent_bits": share(done.mask_bits_per_token, done.independent_bits_per_token),
         "document_lengths": plots.lengths({"train": tokens[~validation], "validation": tokens[validation]}, "tokens"),
         "files": table([{"file": f.name, **fields(f, "dtype", "items", "bytes", "sha256")} for f in receipt.files]),
         "content_id": receipt.content_id,

@@ -1,16 +1,22 @@
-"""How an asset is declared, so that each file in `assets/` says only what is its own: pins, upstream, story, verb."""
+"""How an asset is declared, so that each file in `assets/` says only what is its own: pins, upstream, story, verb.
+
+The assets of a generation that cannot run yet are declared all the same; each says why, and refuses to run.
+"""
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import dagster as dg
 
+from casebits_dagster.orchestration.checks import refusal
 from casebits_dagster.orchestration.metadata import Metadata, code_version
 from casebits_dagster.orchestration.partitions import asset_key, plain_name, region_partitions
 from casebits_dagster.records.canonical import Json
+from casebits_dagster.records.errors import CasebitsError
 from casebits_dagster.records.pins import Generation
 
 FILTERED, ENCODED, ADMITTED = "filtered_documents", "encoded_arrays", "admission_proof"
@@ -44,7 +50,9 @@ def generation_stage(
         "source": f"{source.repo} at {source.revision}",
         "licence": source.licence_spdx,
     }
-    return stage(
+    missing = generation.missing
+    about |= {"cannot_run_yet": str(missing)} if missing else {}
+    declare = stage(
         asset_key(generation.name, name),
         version,
         kinds=kinds,
@@ -54,6 +62,17 @@ def generation_stage(
         metadata=about | (metadata or {}),
         partitions=region_partitions(generation) if by_region else None,
     )
+    return (lambda verb: declare(_refusing(verb, missing))) if missing else declare
+
+
+def _refusing(verb: Callable[..., Any], missing: CasebitsError) -> Callable[..., Any]:
+    """Return a step that says what is missing, with the story of the step in whose place it stands."""
+
+    def asset() -> Materialized:
+        raise dg.Failure(str(missing), metadata=refusal(missing), allow_retries=False)
+
+    asset.__doc__ = f"**Cannot run yet**: {missing}. Then reload the definitions.\n\n{inspect.getdoc(verb)}"
+    return asset
 
 
 def stage(

@@ -14,10 +14,11 @@ class CodecFiles(Record):
     """A codec pin: `vocabulary.json` (tokenizers format) and `mixture.npz` beside it, by hash, and how to make them.
 
     `casebits-1` has lower-case ids, case masks and (where one is pinned) their mixture. `plain-1` keeps the ids of any
-    uint16 tokenizer; it has no mixture and names its `separator`.
+    uint16 tokenizer; it has no mixture and names its `separator`. A codec that `trained_on` the source of a generation
+    can be trained again from it; its `command` says how.
     """
 
-    LEFT_OUT: ClassVar[frozenset[str]] = frozenset({"separator"})
+    LEFT_OUT: ClassVar[frozenset[str]] = frozenset({"mixture_sha256", "separator", "trained_on"})
 
     codec: Name
     format: Literal["casebits-1", "plain-1"]
@@ -25,6 +26,7 @@ class CodecFiles(Record):
     mixture_sha256: Sha256 | None = None
     vocabulary_size: Positive
     command: Text
+    trained_on: Name | None = None
     separator: Separator | None = None
 
     VOCABULARY: ClassVar[str] = "vocabulary.json"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 EOD_ID = 0
 IDS = "casebits_mixture.ids.u16le"
@@ -15,6 +16,28 @@ DOCUMENTS = "documents.jsonl"
 RECEIPT = "receipt.json"
 ADMISSION = "admission.json"
 ARRAY_DTYPES = {IDS: "<u2", CASES: "<u2", OFFSETS: "<u8", RAW_BYTES: "<u8"}
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayNames:
+    """The array files of a region, by what is in them. A plain codec has no case masks."""
+
+    ids: str
+    cases: str | None
+    offsets: str
+    raw_bytes: str = RAW_BYTES
+
+    @property
+    def dtypes(self) -> dict[str, Literal["<u2", "<u8"]]:
+        """The files' names with their dtypes, in the order ids, masks, offsets, text sizes."""
+        masks: dict[str, Literal["<u2", "<u8"]] = {self.cases: "<u2"} if self.cases else {}
+        return {self.ids: "<u2", **masks, self.offsets: "<u8", self.raw_bytes: "<u8"}
+
+
+ARRAY_NAMES = {
+    "casebits-1": ArrayNames(IDS, CASES, OFFSETS),
+    "plain-1": ArrayNames("plain.ids.u16le", None, "plain.offsets.u64le"),
+}
 
 
 def region_id(index: int) -> str:

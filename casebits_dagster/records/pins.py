@@ -8,6 +8,7 @@ edited is refused before any work starts. A pins folder has `generations/`, `fil
 from __future__ import annotations
 
 import importlib.util
+import re
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -18,7 +19,7 @@ from casebits_dagster.records.digests import sha256, sha256_file
 from casebits_dagster.records.errors import Absent, CasebitsError, RecordError
 from casebits_dagster.records.plan import PlanPin, RegionCuts, RegionSpec, Unit
 from casebits_dagster.records.policy import FilterPolicy
-from casebits_dagster.records.record import Name, Positive, Record, RelativePath, Revision, Sha256, Text
+from casebits_dagster.records.record import Name, Positive, Record, RelativePath, Revision, Sha256, Text, pin_place
 from casebits_dagster.records.region import FilterPin, Pins, SplitPin
 
 GPT2_FILES = {
@@ -26,9 +27,12 @@ GPT2_FILES = {
     "encoder.json": "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
 }
 GPT2_SEPARATOR = 50_256
-# A source that is known is read at the one revision that was looked at; a name that is provenance only, never.
-PINNED_REVISIONS = {"nvidia/Nemotron-ClimbMix": "5eaa64b9c0c85b7f56af01d7dffdb0795816b12b"}
+# A source that is known is read at the one revision that was looked at (the Hub does not tell cases of a name apart); a
+# name that is provenance only, never.
+PINNED_REVISIONS = {"nvidia/nemotron-climbmix": "5eaa64b9c0c85b7f56af01d7dffdb0795816b12b"}
 HISTORICAL = "small-llm-corpus-100b-v2"
+_HUB_REPO = re.compile(r"(?!.*(--|\.\.|\.git$))[A-Za-z0-9_][A-Za-z0-9_.-]*/[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
+_OF_TEXT = ("parquet_text", "jsonl_text")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -194,13 +198,13 @@ def load_generation(pins_folder: Path, name: str) -> Generation:
     """Return the generation, or raise Absent or RecordError naming the pin that is missing or does not fit."""
     path = pins_folder / "generations" / f"{name}.toml"
     pin = GenerationPin.from_toml(path)
-    _require_equal(f"{path}: generation", path.stem, pin.generation)
+    _require_equal(path, "generation", path.stem, pin.generation)
     source = load_source(pins_folder, pin.source, str(path))
     policy_path = pins_folder / "filters" / f"{pin.filter.policy_id}.toml"
     policy = FilterPolicy.from_toml(policy_path)
-    _require_equal(f"{policy_path}: policy_id", policy_path.stem, policy.policy_id)
+    _require_equal(policy_path, "policy_id", policy_path.stem, policy.policy_id)
     policy.check(str(policy_path))
-    _require_equal(f"{path}: filter.sha256", pin.filter.sha256, sha256(policy.to_bytes()))
+    _require_equal(path, "filter.sha256", pin.filter.sha256, sha256(policy.to_bytes()))
     if policy.weights:
         require_file(policy_path.parent / policy.weights.path, policy.weights.sha256)
     codec, missing = _codec(pins_folder / "codecs" / pin.codec)
@@ -210,7 +214,7 @@ def load_generation(pins_folder: Path, name: str) -> Generation:
         pins=Pins(filter=pin.filter, codec=codec.pin, split=pin.split),
         codec_folder=pins_folder / "codecs" / pin.codec,
         source=source,
-        plan=_plan(pin, {file.path: file for file in source.files}, str(path)),
+        plan=_plan(pin, {file.path: file for file in source.files}, path),
         missing=missing,
     )
 
@@ -227,10 +231,10 @@ def _codec(folder: Path) -> tuple[CodecFiles, CasebitsError | None]:
     """Return a codec pin, and what is missing of its files."""
     path = folder / "codec.toml"
     codec = CodecFiles.from_toml(path)
+    _require_equal(path, "codec", folder.name, codec.codec)
     plain = codec.format == "plain-1"
     if plain != (codec.separator is not None) or (plain and codec.mixture_sha256):
-        problem = "plain-1 names a separator and no mixture, casebits-1 no separator"
-        raise RecordError("PIN_INVALID", str(path), problem)
+        raise _invalid(path, "format", "plain-1 names a separator and no mixture, casebits-1 no separator")
     try:
         require_file(folder / codec.VOCABULARY, codec.vocabulary_sha256)
         if codec.mixture_sha256:
@@ -251,94 +255,129 @@ def gpt2_file(name: str) -> Path:
 
 
 def load_source(pins_folder: Path, source: SourcePin, where: str) -> Source:
-    """Return a source with its files, after checking what a source may be; `where` names the pin in errors."""
-    _require_source(source, where)
-    files = source.files
-    if source.file_table:
-        path = pins_folder / source.file_table.path
-        require_file(path, source.file_table.sha256)
-        lines = path.read_text(encoding="utf-8").splitlines()
-        rows = [dict(zip(("path", "bytes"), line.split("\t"), strict=True)) for line in lines]
-        files = tuple(
-            SourceFile.from_dict({**row, "bytes": int(row["bytes"])}, f"{path}: line {number}")
-            for number, row in enumerate(rows, 1)
-        )
-    if len({file.path for file in files}) != len(files):
-        raise RecordError("PIN_INVALID", f"{where}: source.files", "a file stands twice")
+    """Return a source with its files, after checking what a source may be; `where` is the path of its pin."""
+    path = Path(where)
+    _require_known(source, path)
+    _require_source(source, path)
+    files = _listed(pins_folder, source.file_table) if source.file_table else source.files
+    for number, file in enumerate(files):
+        if file.path in (earlier.path for earlier in files[:number]):
+            field = "file_table" if source.file_table else f"files[{number}].path"
+            raise _invalid(path, f"source.{field}", f"{file.path} stands twice")
     return Source(source, pins_folder, files)
 
 
-def _require_source(source: SourcePin, where: str) -> None:
-    pinned = PINNED_REVISIONS.get(source.repo, source.revision)
-    if HISTORICAL in source.repo or pinned != source.revision:
-        remedy = f"{HISTORICAL} is provenance only; a known source is read at its one pinned revision"
-        read = f"{source.repo}@{source.revision}"
-        raise RecordError("REVISION_NOT_PINNED", f"{where}: source", expected=pinned, read=read, remedy=remedy)
-    folder = source.repo_type == "folder"
+def _listed(pins_folder: Path, table: FileTable) -> tuple[SourceFile, ...]:
+    path = pins_folder / table.path
+    require_file(path, table.sha256)
+    files = []
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="backslashreplace").splitlines(), 1):
+        name, _, size = line.partition("\t")
+        if not re.fullmatch("[0-9]{1,15}", size):
+            expected = "a path, a tab and a number of bytes"
+            raise RecordError("PIN_INVALID", f"{path}: line {number}", expected=expected, read=repr(line))
+        files.append(SourceFile.from_dict({"path": name, "bytes": int(size)}, f"{path}: line {number}: file"))
+    return tuple(files)
+
+
+def _require_known(source: SourcePin, path: Path) -> None:
+    read = f"{source.repo}@{source.revision}"
+    if HISTORICAL in f"{source.repo} {source.location}".lower():
+        problem = f"{HISTORICAL} is provenance only: it is never read"
+        raise RecordError(
+            "REVISION_NOT_PINNED", pin_place(path, "source.repo"), problem, remedy="name the source itself"
+        )
+    pinned = PINNED_REVISIONS.get(source.repo.lower(), source.revision)
+    if pinned != source.revision:
+        remedy = "a source that is known is read at its one pinned revision"
+        place = pin_place(path, "source.revision")
+        raise RecordError("REVISION_NOT_PINNED", place, expected=f"{source.repo}@{pinned}", read=read, remedy=remedy)
+
+
+def _require_source(source: SourcePin, path: Path) -> None:
+    folder, flat = source.repo_type == "folder", source.format == "flat_u16"
     if folder != (source.location is not None):
-        raise RecordError("PIN_INVALID", f"{where}: source.location", "a folder, and no other source, names it")
+        raise _invalid(path, "source.location", "a folder, and no other source, names it")
+    if not folder and not _HUB_REPO.fullmatch(source.repo):
+        raise _invalid(path, "source.repo", expected="owner/name of a dataset", read=source.repo)
     if bool(source.files) == (source.file_table is not None):
-        raise RecordError("PIN_INVALID", f"{where}: source.files", "name the files here or in a file_table")
-    if (source.format == "flat_u16") != (source.separator_at is not None):
-        raise RecordError("PIN_INVALID", f"{where}: source.separator_at", "flat_u16, and no other format, names it")
+        raise _invalid(path, "source.files", "name the files here or in a file_table: one of the two")
+    if flat != (source.separator_at is not None):
+        raise _invalid(path, "source.separator_at", "flat_u16, and no other format, names it")
+    if source.vocabulary and source.format in _OF_TEXT:
+        raise _invalid(path, "source.vocabulary", f"{source.format} has text, no ids")
     if folder:
-        _require_equal(f"{where}: source.revision", source.expected_revision(), source.revision)
-        if any(file.sha256 is None for file in source.files):
-            raise RecordError("PIN_INVALID", f"{where}: source.files", "a file of a folder is pinned by its sha256")
+        _require_equal(path, "source.revision", source.expected_revision(), source.revision)
+        for number, file in enumerate(source.files):
+            if file.sha256 is None:
+                raise _invalid(path, f"source.files[{number}]", "a file of a folder is pinned by its sha256")
 
 
-def _plan(pin: GenerationPin, files: dict[str, SourceFile], where: str) -> tuple[RegionSpec, ...]:
+def _plan(pin: GenerationPin, files: dict[str, SourceFile], path: Path) -> tuple[RegionSpec, ...]:
     if not 0 <= pin.split.share < 1:
-        raise RecordError("PIN_INVALID", f"{where}: split.share", expected="0 or more, below 1", read=pin.split.share)
+        raise _invalid(path, "split.share", expected="0 or more, below 1", read=pin.split.share)
     if (pin.plan is None) == (not pin.regions):
-        raise RecordError("PIN_INVALID", f"{where}: plan", "regions are spelled out or computed: one of the two")
-    return _computed(pin, pin.plan, files, where) if pin.plan else _spelled_out(pin, files, where)
+        raise _invalid(path, "plan", "regions are spelled out or computed: one of the two")
+    return _computed(pin, pin.plan, files, path) if pin.plan else _spelled_out(pin, files, path)
 
 
-def _computed(pin: GenerationPin, plan: PlanPin, files: dict[str, SourceFile], where: str) -> tuple[RegionSpec, ...]:
-    if rows := [path for path in files if pin.source.unit(path) == "rows"]:
-        raise RecordError("PIN_INVALID", f"{where}: plan", expected="files that are cut in bytes", read=rows[0])
-    ranges = plan.ranges(pin.source.revision, {path: file.bytes for path, file in files.items()})
+def _computed(pin: GenerationPin, plan: PlanPin, files: dict[str, SourceFile], path: Path) -> tuple[RegionSpec, ...]:
+    if rows := [name for name in files if pin.source.unit(name) == "rows"]:
+        raise _invalid(path, "plan", expected="files that are cut in bytes", read=rows[0])
+    if pin.source.format == "flat_u16" and plan.region_bytes % 2:
+        raise _invalid(path, "plan.region_bytes", expected="even bytes", read=plan.region_bytes)
+    ranges = plan.ranges(pin.source.revision, {name: file.bytes for name, file in files.items()})
     selected = tuple(ranges[: plan.selected])
-    _require_equal(f"{where}: plan.regions", len(ranges), plan.regions)
-    _require_equal(f"{where}: plan.selected", len(selected), plan.selected)
+    _require_equal(path, "plan.regions", len(ranges), plan.regions)
+    _require_equal(path, "plan.selected", len(selected), plan.selected)
     size = sum(region.end - region.begin for region in selected)
-    _require_equal(f"{where}: plan.selected_bytes", size, plan.selected_bytes)
+    _require_equal(path, "plan.selected_bytes", size, plan.selected_bytes)
     return selected
 
 
-def _spelled_out(pin: GenerationPin, files: dict[str, SourceFile], where: str) -> tuple[RegionSpec, ...]:
+def _spelled_out(pin: GenerationPin, files: dict[str, SourceFile], path: Path) -> tuple[RegionSpec, ...]:
     plan: list[RegionSpec] = []
-    if len({part.path for part in pin.regions}) != len(pin.regions):
-        raise RecordError("PIN_INVALID", f"{where}: regions.path", "a file stands twice: its regions could overlap")
-    for part in pin.regions:
+    for number, part in enumerate(pin.regions):
+        field = f"regions[{number}]"
+        if part.path in (earlier.path for earlier in pin.regions[:number]):
+            raise _invalid(path, f"{field}.path", f"{part.path} stands twice: its regions could overlap")
         if part.path not in files:
-            raise RecordError("PIN_INVALID", f"{where}: regions.path", expected=sorted(files), read=part.path)
+            raise _invalid(path, f"{field}.path", expected=sorted(files), read=part.path)
         file, unit = files[part.path], pin.source.unit(part.path)
         size = file.bytes if unit == "bytes" else file.rows
         if size is None:
-            raise RecordError("PIN_INVALID", f"{where}: source.files", f"{part.path} is cut in rows: state its rows")
+            raise _invalid(path, f"{field}.path", f"{part.path} is cut in rows: state its rows in source.files")
         pairs = list(zip(part.cuts, part.cuts[1:], strict=False))
         if not pairs or any(begin >= end for begin, end in pairs) or part.cuts[-1] > size:
-            expected = f"rising cuts up to {size} {unit}"
-            raise RecordError("PIN_INVALID", f"{where}: regions.cuts", expected=expected, read=list(part.cuts))
+            raise _invalid(path, f"{field}.cuts", expected=f"rising cuts up to {size} {unit}", read=list(part.cuts))
         if pin.source.format == "flat_u16" and any(cut % 2 for cut in part.cuts):
-            raise RecordError("PIN_INVALID", f"{where}: regions.cuts", expected="even bytes", read=list(part.cuts))
+            raise _invalid(path, f"{field}.cuts", expected="even bytes", read=list(part.cuts))
         plan += [RegionSpec(len(plan) + k, part.path, unit, *pair) for k, pair in enumerate(pairs)]
     return tuple(plan)
 
 
-def _require_equal(where: str, expected: object, read: object) -> None:
+def _invalid(
+    path: Path, field: str, problem: str = "", *, expected: object = None, read: object = None, remedy: str = ""
+) -> RecordError:
+    """Return the error of a pin file, with the line of the field."""
+    place = pin_place(path, field)
+    return RecordError("PIN_INVALID", place, problem, expected=expected, read=read, remedy=remedy)
+
+
+def _require_equal(path: Path, field: str, expected: object, read: object) -> None:
     if expected != read:
         remedy = "pins are written once: declare a change as a new file"
-        raise RecordError("PIN_INVALID", where, expected=expected, read=read, remedy=remedy)
+        raise _invalid(path, field, expected=expected, read=read, remedy=remedy)
 
 
 def require_file(path: Path, expected: str) -> None:
-    """Refuse a file that is missing (Absent) or has another hash (PIN_HASH)."""
+    """Refuse a file that is missing (Absent) or has another hash (PIN_HASH); both say which file belongs there."""
     try:
         read = sha256_file(path)
     except OSError as error:
-        raise Absent("PIN_MISSING", str(path), str(error), remedy=f"supply the file of sha256 {expected}") from error
+        remedy = f"put the file whose sha256 is {expected} there; any other is refused"
+        problem = f"the pinned file cannot be read: {error.strerror}"
+        raise Absent("PIN_MISSING", str(path), problem, remedy=remedy) from error
     if read != expected:
-        raise CasebitsError("PIN_HASH", str(path), expected=f"sha256 {expected}", read=read)
+        remedy = "put the file that is expected there; any other is refused"
+        raise CasebitsError("PIN_HASH", str(path), expected=f"sha256 {expected}", read=read, remedy=remedy)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import ClassVar, Literal
 
 from casebits_dagster.records.errors import RecordError
-from casebits_dagster.records.record import Name, Record, RelativePath, Sha256, Text
+from casebits_dagster.records.record import Name, Record, RelativePath, Sha256, Text, pin_place
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,20 +48,23 @@ class FilterPolicy(Record):
     weights: WeightsPin | None = None
 
     def check(self, where: str) -> None:
-        """Raise RecordError on a rule that cannot decide, or where equal texts could both be kept."""
+        """Raise RecordError on a rule that cannot decide, or where equal texts may both be kept. `where`: the file."""
+
+        def refused(field: str, problem: str) -> RecordError:
+            return RecordError("PIN_INVALID", pin_place(Path(where), field), problem)
+
         for number, rule in enumerate(self.rules):
-            place = f"{where}: rules[{number}] {rule.reason}"
+            place = f"rules[{number}]"
             bounds = (rule.at_least is not None) + (rule.at_most is not None)
             if rule.kind == "threshold" and (rule.metric not in self.metrics or not bounds or rule.accept):
-                raise RecordError("PIN_INVALID", place, "a threshold needs a recorded metric and at_least or at_most")
+                raise refused(place, "a threshold needs a recorded metric and at_least or at_most")
             if rule.kind != "threshold" and (rule.metric or bounds):
-                raise RecordError("PIN_INVALID", place, f"a {rule.kind} rule takes no metric and no bound")
+                raise refused(place, f"a {rule.kind} rule takes no metric and no bound")
             if (rule.kind == "clusters") != bool(rule.accept):
-                raise RecordError("PIN_INVALID", place, "a clusters rule, and no other, lists what it accepts")
+                raise refused(place, "a clusters rule, and no other, lists what it accepts")
         kinds = [rule.kind for rule in self.rules]
         if kinds.count("duplicate") != 1 or kinds[-1] != "duplicate":
             # A document is a repeat of one that was *kept*, so every other rule decides before.
-            problem = "a policy needs one duplicate rule, the last: document ids are unique in a region"
-            raise RecordError("PIN_INVALID", f"{where}: rules", problem)
+            raise refused("rules", "a policy needs one duplicate rule, the last: document ids are unique in a region")
         if not self.metrics or len(set(self.metrics)) != len(self.metrics):
-            raise RecordError("PIN_INVALID", f"{where}: metrics", "one metric or more, each named once")
+            raise refused("metrics", "one metric or more, each named once")
