@@ -33,8 +33,8 @@ class Codec:
 
 def decode(table: ByteTable, ids: Ids, masks: Masks) -> Bytes:
     """Return the text bytes, uint8: token bytes with 0x20 cleared wherever a mask bit is set."""
-    cuts = table.cuts(ids)
-    out = table.decode(ids, cuts)
+    text, cuts = table.spell(ids)
+    out = text.copy()
     capitals = np.flatnonzero(masks)
     bits = np.unpackbits(np.ascontiguousarray(masks[capitals]).view(np.uint8), bitorder="little").reshape(-1, 16)
     token, byte = np.nonzero(bits)

@@ -9,11 +9,17 @@ from casebits_dagster.records.digests import sha256_file
 from casebits_dagster.records.errors import CasebitsError
 from casebits_dagster.records.pins import Source
 from casebits_dagster.records.plan import RegionSpec
-from casebits_dagster.sources import parquet_tokens
+from casebits_dagster.sources import climbmix_jsonl, flat_u16, jsonl_text, parquet_text, parquet_tokens
 from casebits_dagster.sources.columns import RangeHash, Reading, RowReader, SourceRows
 from casebits_dagster.stores.source import source_store
 
-FORMATS: dict[str, RowReader] = {"parquet_tokens": parquet_tokens.read_rows}
+FORMATS: dict[str, RowReader] = {
+    "climbmix_jsonl": climbmix_jsonl.read_rows,
+    "flat_u16": flat_u16.read_rows,
+    "jsonl_text": jsonl_text.read_rows,
+    "parquet_text": parquet_text.read_rows,
+    "parquet_tokens": parquet_tokens.read_rows,
+}
 _SMALL = 1 << 28
 
 
