@@ -1,4 +1,7 @@
-"""The graph: one thin file a stage. Each makes the asset of a pinned generation, or of a recipe."""
+"""The graph: one thin file a stage. Each makes the asset of a pinned generation, of a recipe, or of a codec."""
+
+from collections.abc import Sequence
+from pathlib import Path
 
 import dagster as dg
 
@@ -8,12 +11,21 @@ from assets.filtered_documents import filtered_documents
 from assets.frontier_manifest import frontier_manifest
 from assets.packed_mix import packed_mix
 from assets.stratification_report import stratification_report
+from assets.trained_codec import trained_codec
+from casebits_dagster.records.codec import CodecFiles
 from casebits_dagster.records.pins import Generation
 
-__all__ = ["generation_assets", "packed_mix"]
+__all__ = ["codec_assets", "generation_assets", "packed_mix"]
 
 
 def generation_assets(generation: Generation) -> list[dg.AssetsDefinition]:
     """Return the five assets of a generation, in the order in which documents travel."""
     stages = (filtered_documents, encoded_arrays, admission_proof, frontier_manifest, stratification_report)
     return [stage(generation) for stage in stages]
+
+
+def codec_assets(pins_folder: Path, generations: Sequence[Generation]) -> list[dg.AssetsDefinition]:
+    """Return the asset of every codec that says what it was trained on."""
+    named = {generation.name: generation for generation in generations}
+    codecs = [CodecFiles.from_toml(path) for path in sorted((pins_folder / "codecs").glob("*/codec.toml"))]
+    return [trained_codec(codec, named[codec.trained_on]) for codec in codecs if codec.trained_on in named]

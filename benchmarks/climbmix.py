@@ -1,4 +1,4 @@
-"""A ClimbMix-like file of any size, made from Parquet rows: documents re-cut at seeded offsets, so that every id is new."""
+"""A file in ClimbMix's layout and of any size: Parquet rows, re-cut at seeded offsets, so that every id is new."""
 
 from __future__ import annotations
 

@@ -1,16 +1,20 @@
-"""Time one region through its stages, in ns a source token, beside bare `tokenizers` on the same text.
+"""Time regions of ClimbMix's form through their stages, beside bare `tokenizers` on the same text.
 
-    python -m benchmarks.region [--tokens 8000000] [--full-peer]
+    python -m benchmarks.region [--bytes 268435456] [--regions 1] [--workers 0] [--texts FOLDER] [--full-peer]
 
-The region is made from the sample source: its documents, re-cut at seeded offsets so that every id is new, until there
-are as many GPT-2 tokens as asked. Times are CPU seconds of this process with all threads, so other load on the machine
-does not count as ours.
+Makes one JSONL file in ClimbMix's layout from Parquet rows (the sample source, or any FOLDER of files with its
+columns), each document re-cut at a seeded offset so that every id is new, and takes its regions from source bytes to an
+admission. Times are CPU seconds of this process with all its threads, so that other load on the machine does not count
+as ours. `--workers 2` also makes the regions again with that many processes at once, and compares the wall clocks.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import hashlib
+import itertools
+import multiprocessing
 import os
 import resource
 import tempfile
@@ -19,92 +23,139 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
+# Read when the encoder is imported: what is measured is one core.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("RAYON_NUM_THREADS", "1")
+
 import pyarrow as pa
-import pyarrow.parquet as pq
 import tokenizers
 
+from benchmarks.climbmix import write_climbmix
 from casebits_dagster.admission import verify_region
 from casebits_dagster.filters.region import filter_region
 from casebits_dagster.records.digests import sha256_file
 from casebits_dagster.records.layout import Home
-from casebits_dagster.records.pins import Generation, default_pins_folder, load_generation
+from casebits_dagster.records.pins import Generation, SourceFile, default_pins_folder, load_generation
 from casebits_dagster.records.plan import RegionSpec
 from casebits_dagster.regions.encode import encode_region
+from casebits_dagster.sources import read_rows
 
 T = TypeVar("T")
 PEER_BYTES = 4 << 20
+WARM_BYTES = 4 << 20
+READ, FILTER, ENCODE, VERIFY = "read", "filter", "encode", "verify"
 
 
 def main() -> None:
-    """Print the table and end in the total."""
+    """Print the tables and end in the total."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tokens", type=int, default=8_000_000, help="GPT-2 tokens of the region (default 8,000,000)")
-    parser.add_argument("--full-peer", action="store_true", help="let the peer encode all of the text, not 4 MiB of it")
+    parser.add_argument("--bytes", type=int, default=1 << 28, help="bytes of JSONL a region (default: %(default)s)")
+    parser.add_argument("--regions", type=int, default=1, help="how many regions, one after the other")
+    parser.add_argument("--workers", type=int, default=0, help="then again with so many processes at once")
+    parser.add_argument("--texts", type=Path, help="a folder of Parquet files (default: the sample source)")
+    parser.add_argument("--generation", default="climbmix-lower32k-v1", help="whose policy, codec and split are used")
+    parser.add_argument("--full-peer", action="store_true", help="the peer encodes all text, not 4 MiB of it")
     options = parser.parse_args()
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("RAYON_NUM_THREADS", "1")
     with tempfile.TemporaryDirectory() as folder:
-        _run(Path(folder), options.tokens, options.full_peer)
+        _run(Path(folder), options)
 
 
-def _run(folder: Path, tokens: int, full_peer: bool) -> None:
-    generation = large_generation(folder, tokens)
-    home = Home(folder / "home")
-    count = sum(len(row) for row in pq.read_table(folder / "large.parquet")["tokens"].to_pylist())
-    filter_region(load_generation(default_pins_folder(), "sample"), 8, Home(folder / "warm"))
-    judged, filter_seconds = _timed(lambda: filter_region(generation, 0, home))
-    encoded, encode_seconds = _timed(lambda: encode_region(generation, 0, home))
-    _, verify_seconds = _timed(lambda: verify_region(encoded.folder, generation, index=0))
-    size = encoded.receipt.counts.raw_bytes
-    peer_bytes, peer_seconds = _peer(generation, judged.kept_text, size if full_peer else PEER_BYTES)
-    peer = peer_seconds / peer_bytes * size / count * 1e9
-    print(f"one region of {count:,} GPT-2 tokens, {size:,} bytes of kept text, {judged.kept:,} documents kept")
-    print(f"{'stage':<42}{'ns a source token':>18}{'MB of text a CPU-s':>20}")
-    stages = {
-        "filter: read, detokenise, score, judge": filter_seconds,
-        f"encode: {encoded.encoder}, masks, files": encode_seconds,
-        "verify: layers 1 to 4 in full, 5 sampled": verify_seconds,
-    }
-    for name, seconds in stages.items():
-        print(f"{name:<42}{seconds / count * 1e9:>18.1f}{size / seconds / 1e6:>20.1f}")
-    print(f"{'peer: bare tokenizers, encoding alone':<42}{peer:>18.1f}{peer_bytes / peer_seconds / 1e6:>20.1f}")
-    total = sum(stages.values()) / count * 1e9
-    print(f"the whole path costs {total / peer:.2f} of what bare tokenizers needs to encode the same text")
-    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
-    print(f"total: {total:.1f} ns per source token")
+def _run(folder: Path, options: argparse.Namespace) -> None:
+    texts = options.texts or default_pins_folder() / "sample"
+    tokens = write_climbmix(folder / "large.jsonl", sorted(texts.glob("*.parquet")), options.bytes * options.regions)
+    generation = large_generation(folder, options.generation, options.bytes, options.regions)
+    take(dataclasses.replace(generation, plan=(RegionSpec(0, "large.jsonl", "bytes", 0, WARM_BYTES),)), 0, folder / "w")
+    spent = {READ: 0.0, FILTER: 0.0, ENCODE: 0.0, VERIFY: 0.0}
+    read = kept = 0
+    home, begin = Home(folder / "home"), time.perf_counter()
+    for index in range(options.regions):
+        seconds, rows, size = take(generation, index, home.root)
+        spent = {name: spent[name] + seconds[name] for name in spent}
+        read, kept = read + rows, kept + size
+        if options.regions > 1:
+            print(f"region {index}: producer {_producer(seconds):.2f} s, verifier {seconds[VERIFY]:.2f} s, {_memory()}")
+    wall = time.perf_counter() - begin
+    _report(generation, home, spent, options, tokens, read, kept)
+    if options.workers:
+        _scale(generation, folder, options.workers, wall)
+    print(f"total: {(_producer(spent) + spent[VERIFY]) / tokens * 1e9:.1f} ns per source token")
 
 
-def large_generation(folder: Path, tokens: int) -> Generation:
-    """Return the sample generation with its source replaced by one region of about `tokens` tokens."""
-    generation = load_generation(default_pins_folder(), "sample")
-    sample = pq.read_table(generation.source.folder / "pd_mix.parquet")
-    rows, clusters = sample["tokens"].to_pylist(), sample["cluster_id"].to_pylist()
-    random = np.random.default_rng(11)
-    made: list[list[int]] = []
-    made_clusters: list[int] = []
-    total = 0
-    while total < tokens:
-        for number in random.permutation(len(rows)):
-            row = rows[number][int(random.integers(0, 40)) :]
-            if total < tokens and len(row) > 40:
-                made.append(row)
-                made_clusters.append(clusters[number])
-                total += len(row)
-    table = pa.table(
-        {
-            "tokens": pa.array(made, pa.list_(pa.uint16())),
-            "token_count": [len(row) for row in made],
-            "cluster_id": made_clusters,
-        }
-    )
-    path = folder / "large.parquet"
-    pq.write_table(table, path, row_group_size=4_000)
-    file = dataclasses.replace(
-        generation.source.files[0], path=path.name, bytes=path.stat().st_size, sha256=sha256_file(path), rows=len(made)
-    )
-    plan = (RegionSpec(0, path.name, "rows", 0, len(made)),)
+def take(generation: Generation, index: int, root: Path) -> tuple[dict[str, float], int, int]:
+    """Take one region through all stages; return the CPU seconds of each, the rows read and the bytes of text kept."""
+    home = Home(root)
+    _, reading = _timed(lambda: sum(1 for _ in read_rows(generation.source, generation.plan[index])))
+    judged, filtering = _timed(lambda: filter_region(generation, index, home))
+    encoded, encoding = _timed(lambda: encode_region(generation, index, home))
+    _, verifying = _timed(lambda: verify_region(encoded.folder, generation, index=index))
+    spent = {READ: reading, FILTER: filtering - reading, ENCODE: encoding, VERIFY: verifying}
+    return spent, judged.rows_read, encoded.receipt.counts.raw_bytes
+
+
+def large_generation(folder: Path, name: str, size: int, regions: int) -> Generation:
+    """Return a generation like the pinned one, over `regions` regions of `size` bytes of the file in `folder`."""
+    generation = load_generation(default_pins_folder(), name)
+    path = folder / "large.jsonl"
+    file = SourceFile(path=path.name, bytes=path.stat().st_size, sha256=sha256_file(path))
+    cuts = [size * number for number in range(regions)] + [file.bytes]
+    plan = tuple(RegionSpec(index, file.path, "bytes", *pair) for index, pair in enumerate(itertools.pairwise(cuts)))
     return dataclasses.replace(generation, source=generation.source.at(folder, file), plan=plan)
+
+
+def _report(
+    generation: Generation,
+    home: Home,
+    spent: dict[str, float],
+    options: argparse.Namespace,
+    tokens: int,
+    read: int,
+    kept: int,
+) -> None:
+    peer_bytes, peer_seconds = _peer(generation, home, kept if options.full_peer else PEER_BYTES)
+    peer = peer_seconds / peer_bytes * kept / tokens * 1e9
+    regions = f"{options.regions} region" + "s" * (options.regions > 1)
+    print(
+        f"{regions} of {options.bytes:,} bytes: {tokens:,} GPT-2 tokens in {read:,} rows; {kept:,} bytes of text kept"
+    )
+    print(f"{'stage':<58}{'ns a source token':>18}{'MB of text a CPU-s':>20}")
+    producer = _producer(spent)
+    rows = {
+        "read: range hash, parse, detokenise": spent[READ],
+        "filter: score, judge, verdicts, kept text": spent[FILTER],
+        "encode: ids, masks, files, hashes, lines, mask costs": spent[ENCODE],
+        "producer: source bytes to published region": producer,
+        "verifier: layers 1 to 4 in full, 5 sampled": spent[VERIFY],
+        "peer: bare tokenizers, encoding the kept text alone": peer * tokens / 1e9,
+    }
+    for name, seconds in rows.items():
+        print(f"{name:<58}{seconds / tokens * 1e9:>18.1f}{kept / seconds / 1e6:>20.1f}")
+    for name, seconds in (("producer", producer), ("verifier", spent[VERIFY])):
+        print(f"{name}: {seconds / tokens * 1e9 / peer:.3f} of what bare tokenizers needs to encode the same text")
+    print(_memory())
+
+
+def _producer(seconds: dict[str, float]) -> float:
+    return seconds[READ] + seconds[FILTER] + seconds[ENCODE]
+
+
+def _memory() -> str:
+    return f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB"
+
+
+def _scale(generation: Generation, folder: Path, workers: int, wall: float) -> None:
+    """Make the same regions with several processes at once and compare the wall clocks."""
+    jobs = [(generation, index, folder / "again") for index in range(len(generation.plan))]
+    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+        pool.map(_warm, range(workers), chunksize=1)
+        begin = time.perf_counter()
+        pool.starmap(take, jobs, chunksize=1)
+        together = time.perf_counter() - begin
+    print(f"{workers} processes: {wall / together:.2f} times as fast as one ({together:.1f} s against {wall:.1f} s)")
+
+
+def _warm(number: int) -> None:
+    hashlib.sha256(bytes(number))
+    time.sleep(1)
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float]:
@@ -113,11 +164,11 @@ def _timed(work: Callable[[], T]) -> tuple[T, float]:
     return result, time.process_time() - begin
 
 
-def _peer(generation: Generation, kept: Path, limit: int) -> tuple[int, float]:
+def _peer(generation: Generation, home: Home, limit: int) -> tuple[int, float]:
     """Return how many bytes of the kept text bare `tokenizers` encoded, and in how many CPU seconds."""
     tokenizer = tokenizers.Tokenizer.from_file(str(generation.vocabulary))
     texts, size = [], 0
-    with pa.memory_map(str(kept)) as source:
+    with pa.memory_map(str(home.generation(generation.name).kept_text(0))) as source:
         for raw in pa.ipc.open_file(source).read_all()["text"].to_pylist():
             if size < limit:
                 texts.append(raw.lower().decode())

@@ -89,12 +89,13 @@ def _graph_table() -> list[list[str]]:
 def test_the_graph_table_is_the_graph(pins: Path, tmp_path: Path) -> None:
     """Every asset key of the definitions is in the README's table, in the file that the table names, and no other."""
     keys = {key.to_user_string() for key in build(pins, Home(tmp_path)).resolve_asset_graph().get_all_asset_keys()}
-    generations = {key.split("/")[0] for key in keys} - {"mixes"}
-    mixes = {key.split("/")[1] for key in keys if key.startswith("mixes/")}
-    named = set()
-    for _, key, *_ in _graph_table():
-        for name in mixes if "<recipe>" in key else generations:
-            named.add(key.strip("`").replace("<generation>", name).replace("<recipe>", name))
+    names = {
+        "<generation>": {key.split("/")[0] for key in keys} - {"mixes", "codecs"},
+        "<recipe>": {key.split("/")[1] for key in keys if key.startswith("mixes/")},
+        "<codec>": {key.split("/")[1] for key in keys if key.startswith("codecs/")},
+    }
+    rows = [(key.strip("`"), kind) for _, key, *_ in _graph_table() for kind in names if kind in key]
+    named = {key.replace(kind, name) for key, kind in rows for name in names[kind]}
     assert named == keys
     files = {re.search(r"\((assets/[a-z_]+\.py)\)", row[2]).group(1) for row in _graph_table()}  # type: ignore[union-attr]
     assert files == {f"assets/{path.name}" for path in ROOT.glob("assets/*.py") if path.name != "__init__.py"}

@@ -1,6 +1,7 @@
-"""The encode stage of one region: kept text in, the six claimed files published.
+"""The encode stage of one region: kept text in, the claimed files published.
 
 A region that is already published with the same claim is left as it is; a rerun that makes other bytes is refused.
+Memory: a block of text with its tokens, and the columns of the region's documents.
 """
 
 from __future__ import annotations
@@ -13,28 +14,33 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from casebits_dagster.codec.bytetable import Bytes, ByteTable, Cuts
-from casebits_dagster.codec.encode import EncodedDocuments, Encoder
-from casebits_dagster.codec.mixture import COST_UNIT, Mixture
+from casebits_dagster.codec.bytetable import Bytes, Cuts
+from casebits_dagster.codec.encode import EncodedDocuments, Encoder, Engine
+from casebits_dagster.codec.mixture import COST_UNIT, Mixture, PairCounter, independent_bits
 from casebits_dagster.filters.judge import KEEP
 from casebits_dagster.filters.region import RANGE_SHA256, reasons, verdicts_digest
 from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import Absent
 from casebits_dagster.records.layout import Home
 from casebits_dagster.records.pins import Generation
-from casebits_dagster.records.region import Receipt
+from casebits_dagster.records.region import Receipt, Separator
 from casebits_dagster.regions.write import DocumentColumns, FilterOutcome, write_region
 from casebits_dagster.stores.local import LocalStore
 
-BLOCK_BYTES = 16 << 20
+# Text encoded at once: its columns stay in the cache.
+BLOCK_BYTES = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedRegion:
-    """A published region. `published` is False when identical bytes were there; `mask_bits_per_token` is the cost of
-    the masks under the pinned mixture, in bits a token (a decimal for people)."""
+    """A published region. `published` is False when identical bytes were there.
+
+    What its masks cost, in bits a token (decimals for people, 0 without a mixture): `mask_bits_per_token` under the
+    pinned mixture, `independent_bits_per_token` when every bit of every id is a coin of its own, fitted to this region.
+    """
 
     receipt: Receipt
     receipt_sha256: str
@@ -42,28 +48,35 @@ class EncodedRegion:
     published: bool
     encoder: str
     mask_bits_per_token: float
+    independent_bits_per_token: float
 
 
-def encode_region(generation: Generation, index: int, home: Home) -> EncodedRegion:
-    """Encode the region's kept text and publish it. Raises Absent when its filter stage has not run."""
+def encode_region(generation: Generation, index: int, home: Home, engine: Engine | None = None) -> EncodedRegion:
+    """Encode the region's kept text and publish it. Raises Absent when its filter stage has not run.
+
+    Every engine gives the same bytes; the default is the fastest that is installed.
+    """
     folder = home.generation(generation.name)
     columns, outcome = _filter_record(generation, index, home)
-    encoder = _encoder(generation.vocabulary)
-    encoded = _joined([encoder.encode(text, cuts) for text, cuts in _text_blocks(folder.kept_text(index))])
+    encoder, mixture = _codec(generation.vocabulary, generation.mixture, generation.pins.codec.separator, engine)
+    counter = PairCounter()
+    blocks = _encoded(encoder, folder.kept_text(index), counter)
     store = LocalStore(home.root)
     with store.staged(f"{generation.name}.{index:05d}") as staging:
         work = staging / "region"
         work.mkdir()
-        receipt = write_region(work, generation, index, encoded, columns, outcome)
+        receipt = write_region(work, generation, index, blocks, columns, outcome)
         target = folder.region(index)
         published = store.publish_folder(work, target.relative_to(home.root).as_posix())
+    pairs, tokens = counter.pairs(), max(1, receipt.counts.tokens)
     return EncodedRegion(
         receipt=receipt,
         receipt_sha256=sha256(receipt.to_bytes()),
         folder=target,
         published=published,
         encoder=encoder.engine,
-        mask_bits_per_token=_mask_bits(generation, encoder.table, encoded),
+        mask_bits_per_token=mixture.cost(pairs) / COST_UNIT / tokens if mixture else 0.0,
+        independent_bits_per_token=independent_bits(pairs) / tokens if mixture else 0.0,
     )
 
 
@@ -73,19 +86,19 @@ def _filter_record(generation: Generation, index: int, home: Home) -> tuple[Docu
     if not path.exists():
         raise Absent("FILE_MISSING", str(path), "not filtered yet", remedy="materialise filtered_documents first")
     table = pq.read_table(path)
-    verdicts = table["verdict"].to_pylist()
-    kept = table.filter(pa.array([verdict == KEEP for verdict in verdicts], pa.bool_()))
+    kept = table.filter(pc.equal(table["verdict"], KEEP))
     metrics = generation.policy.metrics
+    ids = kept["document_id"].combine_chunks()
     columns = DocumentColumns(
         positions=kept["position"].to_numpy(),
         clusters=kept["cluster"].to_numpy(),
-        document_ids=np.frombuffer(b"".join(kept["document_id"].to_pylist()), "V16"),
+        document_ids=np.frombuffer(ids.buffers()[1], "V16", len(ids), ids.offset * 16),
         scores=np.stack([kept[f"score_{name}"].to_numpy() for name in metrics], axis=1),
         metrics=metrics,
     )
-    counts = Counter(verdicts)
+    counts = Counter({row["values"].as_py(): row["counts"].as_py() for row in pc.value_counts(table["verdict"])})
     outcome = FilterOutcome(
-        rows_read=len(verdicts),
+        rows_read=len(table),
         dropped=reasons(counts, "dropped:"),
         quarantined=reasons(counts, "quarantined:"),
         verdicts_digest=verdicts_digest(table),
@@ -94,44 +107,52 @@ def _filter_record(generation: Generation, index: int, home: Home) -> tuple[Docu
     return columns, outcome
 
 
-def _text_blocks(path: Path) -> Iterator[tuple[Bytes, Cuts]]:
-    """Yield the kept text in blocks of about BLOCK_BYTES, memory-mapped."""
+def _encoded(encoder: Encoder, kept: Path, counter: PairCounter) -> Iterator[EncodedDocuments]:
+    """Yield the encoded blocks of the kept text, and count their pairs of id and mask on the way.
+
+    Where the filter stage kept the ids of the source, since they are the codec's own, they stay as they are.
+    """
+    first = 0
+    for batch in _batches(kept):
+        text, cuts = _column(batch, "text")
+        if "tokens" in batch.schema.names:
+            ids, id_cuts = _column(batch, "tokens")
+            sizes = np.diff(cuts).astype("<u8")
+            block = encoder.keep(ids.view("<u2"), id_cuts // 2, sizes, str(kept), first)
+        else:
+            block = encoder.encode(text, cuts)
+        counter.add(block.ids, block.cases)
+        first += len(batch)
+        yield block
+
+
+def _batches(path: Path) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a kept text with about BLOCK_BYTES of text each, memory-mapped."""
     with pa.memory_map(str(path)) as source:
         reader = pa.ipc.open_file(source)
         for number in range(reader.num_record_batches):
-            column = reader.get_batch(number)["text"]
-            _, offsets, data = column.buffers()
-            cuts = np.frombuffer(offsets, "<i8")[: len(column) + 1]
-            text = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+            batch = reader.get_batch(number)
+            cuts = np.frombuffer(batch["text"].buffers()[1], "<i8")
             first = 0
-            while first < len(column):
-                last = int(np.searchsorted(cuts, cuts[first] + BLOCK_BYTES, "right")) - 1
-                last = min(max(last, first + 1), len(column))
-                yield text[cuts[first] : cuts[last]], cuts[first : last + 1] - cuts[first]
+            while first < len(batch):
+                last = int(np.searchsorted(cuts[: len(batch) + 1], cuts[first] + BLOCK_BYTES, "right")) - 1
+                last = min(max(last, first + 1), len(batch))
+                yield batch.slice(first, last - first)
                 first = last
 
 
-def _joined(blocks: list[EncodedDocuments]) -> EncodedDocuments:
-    offsets, total = [np.zeros(1, "<u8")], 0
-    for block in blocks:
-        offsets.append(block.offsets[1:] + np.uint64(total))
-        total += len(block.ids)
-    empty, empty_long = np.empty(0, "<u2"), np.empty(0, "<u8")
-    return EncodedDocuments(
-        ids=np.concatenate([empty, *(block.ids for block in blocks)]),
-        cases=np.concatenate([empty, *(block.cases for block in blocks)]),
-        offsets=np.concatenate(offsets),
-        raw_bytes=np.concatenate([empty_long, *(block.raw_bytes for block in blocks)]),
-    )
-
-
-def _mask_bits(generation: Generation, table: ByteTable, encoded: EncodedDocuments) -> float:
-    if not len(encoded.ids) or generation.mixture is None:
-        return 0.0
-    costs = Mixture.load(generation.mixture, table).costs(encoded.ids, encoded.cases)
-    return float(costs.sum()) / COST_UNIT / len(encoded.ids)
+def _column(batch: pa.RecordBatch, name: str) -> tuple[Bytes, Cuts]:
+    """Return the bytes of a column end to end, and where each value begins among them."""
+    column = batch[name]
+    _, offsets, content = column.buffers()
+    cuts = np.frombuffer(offsets, "<i8")[column.offset : column.offset + len(column) + 1]
+    whole = np.frombuffer(content, np.uint8) if content is not None else np.empty(0, np.uint8)
+    return whole[cuts[0] : cuts[-1]], cuts - cuts[0]
 
 
 @functools.lru_cache(maxsize=4)
-def _encoder(vocabulary: Path) -> Encoder:
-    return Encoder(vocabulary)
+def _codec(
+    vocabulary: Path, mixture: Path | None, separator: Separator | None, engine: Engine | None
+) -> tuple[Encoder, Mixture | None]:
+    encoder = Encoder(vocabulary, separator, engine)
+    return encoder, Mixture.load(mixture, encoder.table) if mixture else None

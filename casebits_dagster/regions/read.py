@@ -11,15 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from casebits_dagster.codec.bytetable import Ids
-from casebits_dagster.codec.encode import Masks
+from casebits_dagster.codec.decode import Codec
+from casebits_dagster.codec.encode import EOD, Masks
 from casebits_dagster.records.errors import Absent, RecordError
-from casebits_dagster.records.layout import ARRAY_DTYPES, CASES, DOCUMENTS, IDS, OFFSETS, RAW_BYTES, RECEIPT
+from casebits_dagster.records.layout import ARRAY_NAMES, DOCUMENTS, RECEIPT
 from casebits_dagster.records.region import Receipt
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A region's arrays: `ids` "<u2" (n,), `cases` "<u2" (n,), `offsets` "<u8" (D + 1,), `raw_bytes` "<u8" (D,)."""
+    """A region's arrays: `ids` "<u2" (n,), `cases` "<u2" (n,), `offsets` "<u8" (D + 1,), `raw_bytes` "<u8" (D,).
+
+    A plain codec has no masks: its `cases` are zeros that take no memory."""
 
     folder: Path
     receipt: Receipt
@@ -34,34 +37,38 @@ class Region:
         receipt_path = folder / RECEIPT
         if not receipt_path.exists():
             raise Absent("FILE_MISSING", str(receipt_path), "no region is published here")
-        arrays = {name: _mapped(folder / name, dtype) for name, dtype in ARRAY_DTYPES.items()}
-        region = cls(
-            folder,
-            Receipt.parse(receipt_path.read_bytes(), str(receipt_path)),
-            arrays[IDS],
-            arrays[CASES],
-            arrays[OFFSETS],
-            arrays[RAW_BYTES],
-        )
-        if len(region.ids) != len(region.cases):
-            raise RecordError("FILE_SIZE", str(folder / CASES), expected=len(region.ids), read=len(region.cases))
-        if len(region.offsets) != len(region.raw_bytes) + 1:
-            expected = len(region.raw_bytes) + 1
-            raise RecordError("FILE_SIZE", str(folder / OFFSETS), expected=expected, read=len(region.offsets))
-        if int(region.offsets[-1]) != len(region.ids):
-            raise RecordError("FILE_SIZE", str(folder / IDS), expected=int(region.offsets[-1]), read=len(region.ids))
+        receipt = Receipt.parse(receipt_path.read_bytes(), str(receipt_path))
+        names = ARRAY_NAMES[receipt.pins.codec.format]
+        arrays = {name: _mapped(folder / name, dtype) for name, dtype in names.dtypes.items()}
+        ids, offsets, raw_bytes = arrays[names.ids], arrays[names.offsets], arrays[names.raw_bytes]
+        cases = arrays[names.cases] if names.cases else np.broadcast_to(np.uint16(0), len(ids))
+        region = cls(folder, receipt, ids, cases, offsets, raw_bytes)
+        if len(ids) != len(cases):
+            raise RecordError("FILE_SIZE", f"{folder}/{names.cases}", expected=len(ids), read=len(cases))
+        if len(offsets) != len(raw_bytes) + 1:
+            expected = len(raw_bytes) + 1
+            raise RecordError("FILE_SIZE", str(folder / names.offsets), expected=expected, read=len(offsets))
+        if int(offsets[-1]) != len(ids):
+            raise RecordError("FILE_SIZE", str(folder / names.ids), expected=int(offsets[-1]), read=len(ids))
         return region
 
     def __len__(self) -> int:
         return len(self.raw_bytes)
 
     def tokens(self, document: int) -> tuple[Ids, Masks]:
-        """Return ids and masks of one document, its EOD included. Raises Absent beyond the last document."""
+        """Return ids and masks of one document, its separator included. Raises Absent beyond the last document."""
         if not 0 <= document < len(self):
             where = f"{self.folder}: document {document}"
             raise Absent("NO_SUCH_DOCUMENT", where, f"the region has {len(self)} documents")
         begin, end = int(self.offsets[document]), int(self.offsets[document + 1])
         return self.ids[begin:end], self.cases[begin:end]
+
+    def document(self, document: int, codec: Codec) -> str:
+        """Return the text of one document. Raises Absent beyond the last one."""
+        ids, masks = self.tokens(document)
+        separator = self.receipt.pins.codec.separator or EOD
+        bare = slice(0, -1) if separator.at == "end" else slice(1, None)
+        return codec.text(ids[bare], masks[bare])
 
     def documents(self) -> list[dict[str, Any]]:
         """Return the lines of documents.jsonl as records."""

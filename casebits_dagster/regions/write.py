@@ -1,35 +1,32 @@
-"""Write the six files that a producer claims for one region, into an empty local folder.
+"""Write the files that a producer claims for one region, into an empty local folder.
 
-The bytes depend on the pins and the source alone. Publishing the folder is the store's work.
+The bytes depend on the pins and the source alone. Every file is written once and hashed on the way; memory: a block of
+tokens and the columns of the documents. Publishing the folder, and making it durable, is the store's work.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from casebits_dagster.codec.encode import EncodedDocuments
-from casebits_dagster.records.digests import sha256
-from casebits_dagster.records.layout import (
-    ARRAY_DTYPES,
-    CASES,
-    DOCUMENTS,
-    IDS,
-    OFFSETS,
-    RAW_BYTES,
-    RECEIPT,
-    region_id,
-)
+from casebits_dagster.records.layout import ARRAY_NAMES, DOCUMENTS, RECEIPT, region_id
 from casebits_dagster.records.pins import Generation
-from casebits_dagster.records.record import micro_text
 from casebits_dagster.records.region import ArrayFile, Counts, Receipt, RegionName, SourceSlice, SplitPin, Stage
-from casebits_dagster.stores.local import write_durably
 from casebits_dagster.stores.source import published_sha256
 
 WORKER = Stage(name="casebits-encoder", version=1)
+_LINES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +56,27 @@ def write_region(
     folder: Path,
     generation: Generation,
     index: int,
-    encoded: EncodedDocuments,
+    blocks: Iterable[EncodedDocuments],
     columns: DocumentColumns,
     outcome: FilterOutcome,
 ) -> Receipt:
     """Write arrays, documents.jsonl and receipt.json into the empty `folder` and return the receipt."""
     validation = in_validation(columns.document_ids, generation.pins.split)
-    contents: dict[str, bytes] = {
-        IDS: encoded.ids.astype("<u2").tobytes(),
-        CASES: encoded.cases.astype("<u2").tobytes(),
-        OFFSETS: encoded.offsets.astype("<u8").tobytes(),
-        RAW_BYTES: encoded.raw_bytes.astype("<u8").tobytes(),
-        DOCUMENTS: _document_lines(encoded, columns, validation),
-    }
-    for name, content in contents.items():
-        write_durably(folder / name, content)
-    count = len(encoded.raw_bytes)
+    names = ARRAY_NAMES[generation.pins.codec.format]
+    offsets, raw_bytes = [np.zeros(1, "<u8")], [np.empty(0, "<u8")]
+    with contextlib.ExitStack() as stack:
+        files = {name: stack.enter_context(_File(folder / name)) for name in (*names.dtypes, DOCUMENTS)}
+        for block in blocks:
+            files[names.ids].write(block.ids)
+            if names.cases:
+                files[names.cases].write(block.cases)
+            offsets.append(block.offsets[1:] + offsets[-1][-1])
+            raw_bytes.append(block.raw_bytes)
+        cuts, sizes = np.concatenate(offsets), np.concatenate(raw_bytes)
+        files[names.offsets].write(cuts)
+        files[names.raw_bytes].write(sizes)
+        for lines in _document_lines(cuts, sizes, columns, validation):
+            files[DOCUMENTS].write(lines)
     receipt = Receipt(
         generation=generation.name,
         region=RegionName(index=index, id=region_id(index)),
@@ -83,26 +85,56 @@ def write_region(
         pins=generation.pins,
         counts=Counts(
             rows_read=outcome.rows_read,
-            documents=count,
-            tokens=len(encoded.ids),
-            raw_bytes=int(encoded.raw_bytes.sum()),
-            train_documents=count - int(validation.sum()),
+            documents=len(sizes),
+            tokens=int(cuts[-1]),
+            raw_bytes=int(sizes.sum()),
+            train_documents=len(sizes) - int(validation.sum()),
             validation_documents=int(validation.sum()),
             dropped=outcome.dropped,
             quarantined=outcome.quarantined,
         ),
         verdicts_digest=outcome.verdicts_digest,
-        files=tuple(_array_file(name, contents[name], count) for name in sorted(contents)),
+        files=tuple(files[name].claim(names.dtypes.get(name), len(sizes)) for name in sorted(files)),
     ).sealed()
-    write_durably(folder / RECEIPT, receipt.to_bytes())
+    (folder / RECEIPT).write_bytes(receipt.to_bytes())
     return receipt
+
+
+class _File:
+    """A new file that is hashed while it is written."""
+
+    def __init__(self, path: Path) -> None:
+        self._name, self._digest, self._size = path.name, hashlib.sha256(), 0
+        self._stream = path.open("xb")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stream.close()
+
+    def write(self, content: NDArray[Any] | pa.Buffer) -> None:
+        raw = memoryview(content).cast("B") if len(content) else memoryview(b"")  # type: ignore[arg-type]
+        self._digest.update(raw)
+        self._size += self._stream.write(raw)
+
+    def claim(self, dtype: Literal["<u2", "<u8"] | None, documents: int) -> ArrayFile:
+        """Return what the receipt says of the file; without a dtype it has a line a document."""
+        return ArrayFile(
+            name=self._name,
+            dtype=dtype or "jsonl",
+            items=self._size // np.dtype(dtype).itemsize if dtype else documents,
+            bytes=self._size,
+            sha256=self._digest.hexdigest(),
+        )
 
 
 def in_validation(document_ids: NDArray[np.void], split: SplitPin) -> NDArray[np.bool_]:
     """Return which documents belong to validation: by salt and id alone, so equal texts fall on one side."""
-    salt = split.salt.encode() + b"\0"
-    heads = (sha256(salt, document_id.tobytes())[:16] for document_id in document_ids)
-    return np.fromiter((int(head, 16) < split.threshold for head in heads), bool, len(document_ids))
+    salt, ids, sha256 = split.salt.encode() + b"\0", document_ids.tobytes(), hashlib.sha256
+    digests = b"".join([sha256(salt + ids[at : at + 16]).digest() for at in range(0, len(ids), 16)])
+    heads: NDArray[np.uint64] = np.frombuffer(digests, ">u8")[::4]
+    return heads < np.uint64(split.threshold)
 
 
 def _source_slice(generation: Generation, index: int, range_sha256: str) -> SourceSlice:
@@ -123,34 +155,51 @@ def _source_slice(generation: Generation, index: int, range_sha256: str) -> Sour
     )
 
 
-def _array_file(name: str, content: bytes, documents: int) -> ArrayFile:
-    dtype = ARRAY_DTYPES.get(name)
-    items = len(content) // np.dtype(dtype).itemsize if dtype else documents
-    # mypy cannot see that ARRAY_DTYPES holds only these.
-    kind = {"<u2": "<u2", "<u8": "<u8", None: "jsonl"}[dtype]
-    return ArrayFile.from_dict(
-        {"name": name, "dtype": kind, "items": items, "bytes": len(content), "sha256": sha256(content)}, name
-    )
+def _document_lines(
+    cuts: NDArray[np.uint64], sizes: NDArray[np.uint64], columns: DocumentColumns, validation: NDArray[np.bool_]
+) -> Iterator[pa.Buffer]:
+    """Yield documents.jsonl: canonical JSON spelled out, since every value is a number, hex or a fixed word."""
+    byte_offsets = np.cumsum(sizes) - sizes
+    for first in range(0, len(sizes), _LINES):
+        part = slice(first, first + _LINES)
+        clusters = pa.array(columns.clusters[part])
+        scores = dict(zip(columns.metrics, columns.scores[part].T, strict=True))
+        score_texts = [piece for name in sorted(scores) for piece in (f',"{name}":"', _micro_texts(scores[name]), '"')]
+        lines = pc.binary_join_element_wise(
+            '{"byte_offset":',
+            _texts(byte_offsets[part]),
+            ',"cluster":',
+            pc.if_else(pc.equal(clusters, -1), "null", clusters.cast(pa.string())),
+            ',"id":"',
+            _hex_texts(columns.document_ids[part]),
+            '","index":',
+            _texts(np.arange(first, first + len(clusters))),
+            ',"scores":{' + score_texts[0][1:],
+            *score_texts[1:],
+            '},"source_position":',
+            _texts(columns.positions[part]),
+            ',"split":"',
+            pc.if_else(pa.array(validation[part]), "validation", "train"),
+            '","token_offset":',
+            _texts(cuts[:-1][part]),
+            "}\n",
+            "",
+        )
+        yield lines.buffers()[2]
 
 
-def _document_lines(encoded: EncodedDocuments, columns: DocumentColumns, validation: NDArray[np.bool_]) -> bytes:
-    """Return documents.jsonl: canonical JSON spelled out, since every value is a number, hex or a fixed word."""
-    order = sorted(range(len(columns.metrics)), key=lambda number: columns.metrics[number])
-    score_text = ",".join(f'"{columns.metrics[number]}":"%s"' for number in order)
-    line = (
-        '{"byte_offset":%d,"cluster":%s,"id":"%s","index":%d,"scores":{%s},'
-        '"source_position":%d,"split":"%s","token_offset":%d}\n'
-    )
-    byte_offsets = np.cumsum(encoded.raw_bytes) - encoded.raw_bytes
-    rows = zip(
-        byte_offsets.tolist(),
-        ["null" if cluster == -1 else str(cluster) for cluster in columns.clusters.tolist()],
-        [document_id.tobytes().hex() for document_id in columns.document_ids],
-        range(len(byte_offsets)),
-        [score_text % tuple(map(micro_text, row)) for row in columns.scores[:, order].tolist()],
-        columns.positions.tolist(),
-        ["validation" if one else "train" for one in validation],
-        encoded.offsets[:-1].tolist(),
-        strict=True,
-    )
-    return "".join(line % row for row in rows).encode()
+def _texts(numbers: NDArray[Any]) -> pa.StringArray:
+    return pa.array(numbers).cast(pa.string())
+
+
+def _micro_texts(values: NDArray[np.int64]) -> pa.StringArray:
+    """Return counts of millionths as `records.record.micro_text` spells them."""
+    wide = np.stack([values, values >> 63], axis=1).astype("<i8")
+    decimals = pa.Decimal128Array.from_buffers(pa.decimal128(19, 6), len(values), [None, pa.py_buffer(wide)])
+    return decimals.cast(pa.string())
+
+
+def _hex_texts(document_ids: NDArray[np.void]) -> pa.StringArray:
+    cuts = np.arange(len(document_ids) + 1, dtype="<i4") * 32
+    text = document_ids.tobytes().hex().encode()
+    return pa.StringArray.from_buffers(len(document_ids), pa.py_buffer(cuts), pa.py_buffer(text))

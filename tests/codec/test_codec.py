@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -14,30 +18,16 @@ from hypothesis import strategies as st
 from casebits_dagster.codec import encode as encode_module
 from casebits_dagster.codec.bytetable import END_MARKER, ByteTable, gpt2_alphabet, read_vocabulary
 from casebits_dagster.codec.decode import Codec
-from casebits_dagster.codec.encode import Encoder, case_masks, tokenise_reference
-from casebits_dagster.records.errors import RecordError
+from casebits_dagster.codec.encode import Encoder
+from casebits_dagster.codec.mixture import letter_table
+from casebits_dagster.records.errors import CasebitsError, RecordError
 from casebits_dagster.records.pins import default_pins_folder, gpt2_file
+from tests.codec.nasty import NASTY
 
 FOLDER = default_pins_folder() / "codecs" / "sample-lower-8192"
 ENCODER = Encoder(FOLDER / "vocabulary.json")
 CODEC = Codec.load(FOLDER)
-REFERENCE = tokenizers.Tokenizer.from_file(str(FOLDER / "vocabulary.json"))
-
-NASTY = {
-    "capital i with dot": "\u0130stanbul \u0130",
-    "sharp s": "Stra\u00dfe STRA\u1e9eE",
-    "kelvin sign": "300 \u212a K k",
-    "dz digraphs": "\u01c4\u01c5\u01c6\u01c7\u01c8\u01c9\u01ca\u01cb",
-    "zwj emoji": "\U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466 Family",
-    "nul": "A\0B\0\0c",
-    "byte order mark": "\ufeffHello",
-    "lone carriage returns": "one\rTWO\r\nThree\n\r",
-    "one long run": "A" * 5_000 + "b" * 5_000,
-    "end marker": f"{END_MARKER} <|ENDOFTEXT|> {END_MARKER}{END_MARKER}",
-    "empty": "",
-    "one capital": "Q",
-    "white space": " \t\n\u00a0\u2003  \n\n",
-}
+REFERENCE = Encoder(FOLDER / "vocabulary.json", engine="tokenizers")
 
 
 def columns(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -52,8 +42,20 @@ def round_trip(texts: list[str]) -> list[str]:
     return [CODEC.text(encoded.ids[begin:end], encoded.cases[begin:end]) for begin, end in spans]
 
 
+def engines(texts: list[str]) -> tuple[list[bytes], list[bytes]]:
+    """Return ids and cuts of lower-cased texts as each of the two libraries gives them."""
+    lowered = [text.encode().lower().decode() for text in texts]
+    fast, slow = ENCODER.tokenise(lowered), REFERENCE.tokenise(lowered)
+    return [array.tobytes() for array in fast], [array.tobytes() for array in slow]
+
+
 def test_nasty_texts_come_back() -> None:
-    assert dict(zip(NASTY, round_trip(list(NASTY.values())), strict=True)) == NASTY
+    assert round_trip([text for _, text in NASTY]) == [text for _, text in NASTY]
+
+
+def test_nasty_texts_encode_as_the_reference_does() -> None:
+    fast, slow = engines([text for _, text in NASTY])
+    assert fast == slow
 
 
 @settings(max_examples=200, deadline=None)
@@ -62,33 +64,75 @@ def test_any_text_comes_back(texts: list[str]) -> None:
     assert round_trip(texts) == texts
 
 
+def random_texts(count: int, seed: int) -> list[str]:
+    """Return short texts in which letters, blanks, digits, marks and other scripts meet in every order."""
+    random = np.random.default_rng(seed)
+    alphabet = [*"aAbBzZeEtTsS  \n\t.,'09_-\r\0éÉßİ中🙂\u200d\u0301\u00a0\u2028\ufeff\u01c5", "'s", "The ", END_MARKER]
+    alphabet += [chr(code) for code in random.integers(0, 0x110000, 60) if not 0xD800 <= code < 0xE000]
+    parts = np.array(alphabet, dtype=object)
+    return ["".join(parts[random.integers(0, len(parts), size)]) for size in random.integers(0, 40, count)]
+
+
 def test_20_000_random_documents_come_back() -> None:
-    random = np.random.default_rng(20)
-    alphabet = np.array(list("aAbBzZ  \n.,09éÉßİ中🙂\u200d"))
-    texts = ["".join(alphabet[random.integers(0, len(alphabet), size)]) for size in random.integers(0, 40, 20_000)]
+    texts = random_texts(20_000, seed=20)
     assert round_trip(texts) == texts
 
 
-def test_every_code_point_encodes_as_the_reference_does() -> None:
-    points = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
-    texts = ["".join(points[start : start + 64]).lower() for start in range(0, len(points), 64)]
-    lowered = [text.encode().lower().decode() for text in texts]
-    fast, cuts = ENCODER._tokenise(lowered)
-    slow, slow_cuts = tokenise_reference(REFERENCE, lowered)
-    assert fast.tobytes() == slow.tobytes()
-    assert cuts.tobytes() == slow_cuts.tobytes()
+def test_30_000_random_strings_encode_as_the_reference_does() -> None:
+    fast, slow = engines(random_texts(30_000, seed=30))
+    assert fast == slow
 
 
-def test_the_fallback_gives_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encode_module, "fastokens", None)
-    fallback = Encoder(FOLDER / "vocabulary.json")
-    texts = [*NASTY.values(), "The Quick Brown FOX jumps over 13 lazy dogs. " * 40]
-    want, got = ENCODER.encode(*columns(texts)), fallback.encode(*columns(texts))
-    assert fallback.engine.startswith("tokenizers ")
-    assert ENCODER.engine.startswith("fastokens ")
+CODE_POINTS = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+
+
+@pytest.mark.parametrize("context", ["{}", "{} ", "a{}", " {}b", "1{}'s", "\n{}\u0301"])
+def test_every_code_point_encodes_as_the_reference_does(context: str) -> None:
+    # The base plane one by one in each context; beyond it the tables of classes are plain, and 64 at once will do.
+    near = ["".join(map(context.format, CODE_POINTS[start : start + 16])) for start in range(0, 63_488, 16)]
+    far = ["".join(CODE_POINTS[start : start + 64]) for start in range(63_488, len(CODE_POINTS), 64)]
+    fast, slow = engines(near + (far if context == "{}" else []))
+    assert fast == slow
+
+
+def test_the_fallback_gives_the_same_bytes() -> None:
+    texts = [*(text for _, text in NASTY), "The Quick Brown FOX jumps over 13 lazy dogs. " * 40]
+    want, got = ENCODER.encode(*columns(texts)), REFERENCE.encode(*columns(texts))
+    assert (REFERENCE.engine, ENCODER.engine) == (
+        f"tokenizers {version('tokenizers')}",
+        f"fastokens {version('fastokens')}",
+    )
     assert [array.tobytes() for array in (got.ids, got.cases, got.offsets, got.raw_bytes)] == [
         array.tobytes() for array in (want.ids, want.cases, want.offsets, want.raw_bytes)
     ]
+
+
+@pytest.mark.parametrize("raw", [b"\xed\xa0\x80", b"a\xff", b"\xf0\x9f\x99", b"\xc0\x80"])
+def test_text_that_is_not_utf8_is_refused_before_the_encoder(raw: bytes) -> None:
+    text, cuts = np.frombuffer(b"good" + raw, np.uint8), np.array([0, 4, 4 + len(raw)])
+    with pytest.raises(CasebitsError, match=r"^NOT_UTF8 text: document 1: only UTF-8 is encoded$"):
+        ENCODER.encode(text, cuts)
+
+
+_THREADS = """
+import os, sys, pathlib, numpy as np
+from casebits_dagster.codec.encode import Encoder
+before = len(os.listdir("/proc/self/task"))
+encoder = Encoder(pathlib.Path(sys.argv[1]))
+encoder.encode(np.frombuffer(b"Many words. " * 999, np.uint8), np.arange(0, 11989, 12))
+print(len(os.listdir("/proc/self/task")) - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
+@pytest.mark.parametrize(("allowed", "threads"), [(None, "0"), ("2", "1")])
+def test_the_encoder_keeps_to_one_thread_unless_it_is_given_more(allowed: str | None, threads: str) -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "FASTOKENS_BPE_THREADS"}
+    environment |= {"FASTOKENS_BPE_THREADS": allowed} if allowed else {}
+    command = [sys.executable, "-c", _THREADS, str(FOLDER / "vocabulary.json")]
+    assert (
+        subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip() == threads
+    )
 
 
 def test_a_worked_example() -> None:
@@ -104,11 +148,41 @@ def test_a_worked_example() -> None:
 
 
 def test_masks_reach_the_sixteenth_byte_from_any_bit() -> None:
-    for lead in range(8):
-        text = b"x" * lead + b"a" * 15 + b"Z" + b"A" + b"b" * 15
-        cuts = np.array([*range(lead + 1), lead + 16, lead + 32], "<i8")
-        masks = case_masks(np.frombuffer(text, np.uint8), cuts)
-        assert masks[lead:].tolist() == [1 << 15, 1]
+    table = ENCODER.table
+    longest = int(np.flatnonzero(table.lengths == table.lengths.max())[0])
+    spelled = table.token_bytes(longest)
+    want = sum(1 << place for place, byte in enumerate(spelled) if chr(byte).isalpha())
+    for lead in range(9):
+        # A lead of lines puts the first bit of the mask on every bit of a byte.
+        text = "\n0" * lead + "-" * (lead % 2) + spelled.decode().upper()
+        encoded = ENCODER.encode(*columns([text]))
+        assert encoded.cases[encoded.ids == longest].tolist() == [want]
+
+
+def test_a_mask_of_sixteen_bits_is_complete_from_any_bit(tmp_path: Path) -> None:
+    # The trainer stops at 15 bytes; the format allows 16.
+    alphabet = {byte: text for text, byte in gpt2_alphabet().items()}
+    spelled = [END_MARKER, *(alphabet[byte] for byte in range(256)), "abcdefghijklmnop"]
+    path = tmp_path / "vocabulary.json"
+    path.write_text(json.dumps({"model": {"vocab": {text: rank for rank, text in enumerate(spelled)}}}))
+    encoder = Encoder(path)
+    for lead in range(9):
+        capital = np.array([False] * lead + [True] * 16 + [False] * 15 + [True])
+        ids = np.array([1 + ord("x")] * lead + [257, 257], "<u4")
+        assert encoder._masks(capital, ids).tolist() == [0] * lead + [0xFFFF, 0x8000]
+
+
+def test_masks_are_right_in_every_part_of_a_long_text() -> None:
+    text = "The NASA probe McX-7 went UP; iPhone, eBay. " * 9_000
+    encoded = ENCODER.encode(*columns([text]))
+    assert len(encoded.ids) > 3 * encode_module._PART
+    assert CODEC.text(encoded.ids, encoded.cases) == text
+    assert np.flatnonzero(encoded.cases & ~letter_masks(encoded.ids)).tolist() == []
+
+
+def letter_masks(ids: np.ndarray) -> np.ndarray:
+    masks: np.ndarray = (letter_table(ENCODER.table) * (1 << np.arange(16))).sum(axis=1)[ids].astype("<u2")
+    return masks
 
 
 def test_the_end_marker_as_text_never_becomes_id_0() -> None:

@@ -47,6 +47,7 @@ def test_text_comes_back_from_every_document(generation: Generation, encoded: Ho
     with pa.memory_map(str(folder.kept_text(10))) as source:
         kept = pa.ipc.open_file(source).read_all()["text"].to_pylist()
     assert [codec.decode(*region.tokens(k)) for k in range(len(region))] == kept
+    assert [region.document(k, codec).encode() for k in range(len(region))] == kept
     for line, text in zip(region.documents(), kept, strict=True):
         assert line["id"] == hashlib.sha256(text).hexdigest()[:32]
     assert region.raw_bytes.tolist() == [len(text) for text in kept]
