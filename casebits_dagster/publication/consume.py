@@ -55,9 +55,10 @@ class Frontier:
                 if listed != found:
                     where = f"{entry.path}/{found.name}"
                     raise Refused("FILE_HASH", where, expected=f"sha256 {listed.sha256}", read=found.sha256)
-            if verified.receipt.pins.codec.vocab_sha256 not in {file.sha256 for file in self.manifest.codec}:
-                where, read = f"{entry.path}/receipt.json: pins.codec", verified.receipt.pins.codec.vocab_sha256
-                raise Refused("VOCAB_MISMATCH", where, expected="the manifest's vocabulary", read=read)
+            pinned, where = verified.receipt.pins.codec, f"{entry.path}/receipt.json: pins.codec"
+            for digest in (pinned.vocab_sha256, pinned.mixture_sha256):
+                if digest and digest not in {file.sha256 for file in self.manifest.codec}:
+                    raise Refused("VOCAB_MISMATCH", where, expected="the files of the manifest's codec", read=digest)
             self._regions[index] = Region.open(self.folder.root / entry.path)
         return self._regions[index]
 
@@ -100,10 +101,10 @@ def open_frontier(location: Path, generation: str | None = None) -> Frontier:
     require_sound(manifest, pointer.path)
     _require_latest_agrees(latest, manifest)
     _require_chain(folder, manifest)
-    names = sorted((CodecFiles.MIXTURE, CodecFiles.VOCABULARY))
-    if [file.name for file in manifest.codec] != names:
-        read = [file.name for file in manifest.codec]
-        raise Refused("CODEC_PIN", f"{pointer.path}: codec", expected=names, read=read)
+    read = [file.name for file in manifest.codec]
+    if read not in ([CodecFiles.MIXTURE, CodecFiles.VOCABULARY], [CodecFiles.VOCABULARY]):
+        expected = f"{CodecFiles.VOCABULARY}, and {CodecFiles.MIXTURE} where there is one"
+        raise Refused("CODEC_PIN", f"{pointer.path}: codec", expected=expected, read=read)
     for file in manifest.codec:
         require_file(folder.codec / file.name, f"codec/{file.name}", file.bytes, file.sha256)
     return Frontier(folder, latest, manifest, pointer.sha256, Codec.load(folder.codec))

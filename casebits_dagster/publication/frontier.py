@@ -79,8 +79,11 @@ def advance_frontier(generation: Generation, home: Home, *, now: datetime) -> Ad
 def publish_codec(generation: Generation, folder: GenerationFolder, store: LocalStore) -> tuple[StoredFile, ...]:
     """Copy the codec's files beside the regions, so that a reader needs nothing else; return them with hashes."""
     files = []
-    for name in sorted((CodecFiles.MIXTURE, CodecFiles.VOCABULARY)):
-        content = (generation.codec_folder / name).read_bytes()
+    paths = {CodecFiles.MIXTURE: generation.mixture, CodecFiles.VOCABULARY: generation.vocabulary}
+    for name, path in paths.items():
+        if path is None:
+            continue
+        content = path.read_bytes()
         store.put_new(_relative(folder, folder.codec / name), content)
         files.append(StoredFile(name=name, bytes=len(content), sha256=sha256(content)))
     return tuple(files)

@@ -8,12 +8,11 @@ from typing import TypeVar
 
 from casebits_dagster.records.digests import sha256, sha256_file
 from casebits_dagster.records.errors import CasebitsError, Refused
-from casebits_dagster.records.layout import ADMISSION, ARRAY_DTYPES, DOCUMENTS, RECEIPT
+from casebits_dagster.records.layout import ADMISSION, ARRAY_NAMES, DOCUMENTS, RECEIPT
 from casebits_dagster.records.record import Record
 from casebits_dagster.records.region import Admission, Receipt, StoredFile
 
 T = TypeVar("T", bound=Record)
-FILES = tuple(sorted([*ARRAY_DTYPES, DOCUMENTS, RECEIPT, ADMISSION]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +92,11 @@ def _require_names(folder: Path, where: str) -> None:
     found = {path.name for path in folder.iterdir()}
     if ADMISSION not in found:
         raise Refused("ADMISSION_MISSING", f"{where}/{ADMISSION}", "the region is not admitted")
-    for name in FILES:
+    # The receipt says which format this is, and is read only when all is there: the files themselves tell it.
+    names = ARRAY_NAMES["plain-1" if ARRAY_NAMES["plain-1"].ids in found else "casebits-1"]
+    files = sorted([*names.dtypes, DOCUMENTS, RECEIPT, ADMISSION])
+    for name in files:
         if not (folder / name).is_file():
             raise Refused("FILE_MISSING", f"{where}/{name}", "a file of the region is missing")
-    if extra := sorted(found - set(FILES)):
-        raise Refused("FILE_EXTRA", f"{where}/{extra[0]}", "a region has exactly seven files")
+    if extra := sorted(found - set(files)):
+        raise Refused("FILE_EXTRA", f"{where}/{extra[0]}", f"a region of its format has exactly {len(files)} files")

@@ -27,6 +27,7 @@ GPT2_FILES = {
     "encoder.json": "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
 }
 GPT2_SEPARATOR = 50_256
+TOKEN_FORMATS = ("parquet_tokens", "climbmix_jsonl", "flat_u16")
 # A source that is known is read at the one revision that was looked at (the Hub does not tell cases of a name apart); a
 # name that is provenance only, never.
 PINNED_REVISIONS = {"nvidia/nemotron-climbmix": "5eaa64b9c0c85b7f56af01d7dffdb0795816b12b"}
@@ -134,7 +135,8 @@ class Source:
         codec = load_codec(folder)
         if codec.separator is None:
             raise RecordError("PIN_INVALID", str(folder), expected="a plain codec", read=codec.format)
-        return SourceVocabulary(folder / codec.VOCABULARY, codec.separator.id, codec.vocabulary_sha256)
+        path = vocabulary_file(folder, codec.vocabulary_sha256)
+        return SourceVocabulary(path, codec.separator.id, codec.vocabulary_sha256)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,13 +168,19 @@ class Generation:
     def vocabulary(self) -> Path:
         """The vocabulary file. Raises Absent or CasebitsError (PIN_HASH) while the pinned file is not there."""
         self.require_runnable()
-        return self.codec_folder / CodecFiles.VOCABULARY
+        return vocabulary_file(self.codec_folder, self.pins.codec.vocab_sha256)
 
     @property
     def mixture(self) -> Path | None:
         """The mixture file; None where the codec pins none."""
         self.require_runnable()
         return self.codec_folder / CodecFiles.MIXTURE if self.pins.codec.mixture_sha256 else None
+
+    @property
+    def keeps_ids(self) -> bool:
+        """Whether the codec's ids are the source's own."""
+        tokens = self.source.pin.format in TOKEN_FORMATS and self.pins.codec.format == "plain-1"
+        return tokens and self.source.vocabulary().sha256 == self.pins.codec.vocab_sha256
 
     def require_runnable(self) -> None:
         """Raise what keeps the generation from running."""
@@ -236,12 +244,17 @@ def _codec(folder: Path) -> tuple[CodecFiles, CasebitsError | None]:
     if plain != (codec.separator is not None) or (plain and codec.mixture_sha256):
         raise _invalid(path, "format", "plain-1 names a separator and no mixture, casebits-1 no separator")
     try:
-        require_file(folder / codec.VOCABULARY, codec.vocabulary_sha256)
+        require_file(vocabulary_file(folder, codec.vocabulary_sha256), codec.vocabulary_sha256)
         if codec.mixture_sha256:
             require_file(folder / codec.MIXTURE, codec.mixture_sha256)
     except CasebitsError as error:
         return codec, error
     return codec, None
+
+
+def vocabulary_file(codec_folder: Path, sha256: str) -> Path:
+    """Return where a codec's vocabulary lies: beside its pin or, GPT-2's, in the package that ships it."""
+    return gpt2_file("encoder.json") if sha256 == GPT2_FILES["encoder.json"] else codec_folder / CodecFiles.VOCABULARY
 
 
 def gpt2_file(name: str) -> Path:

@@ -35,8 +35,8 @@ NO_LETTERS = len(COMPONENTS)
 _VERSION = 1
 
 
-def index_region(region: Region, mixture: Mixture) -> NDArray[np.void]:
-    """Return the index rows of one region, INDEX_DTYPE (D,)."""
+def index_region(region: Region, mixture: Mixture | None) -> NDArray[np.void]:
+    """Return the index rows of one region, INDEX_DTYPE (D,). Without a mixture no case class is known: NO_LETTERS."""
     rows, documents = np.zeros(len(region), INDEX_DTYPE), region.documents()
     if not documents:
         return rows
@@ -47,7 +47,7 @@ def index_region(region: Region, mixture: Mixture) -> NDArray[np.void]:
     rows["raw_bytes"] = region.raw_bytes
     rows["cluster"] = [-1 if line["cluster"] is None else line["cluster"] for line in documents]
     rows["split"] = [line["split"] == "validation" for line in documents]
-    rows["case_class"] = _case_classes(region, mixture)
+    rows["case_class"] = _case_classes(region, mixture) if mixture else NO_LETTERS
     return rows
 
 
@@ -65,7 +65,8 @@ def cached_index(folder: GenerationFolder, index: int, region: Region, table: By
         if stamp.read_bytes() == f"{made_from} {sha256(raw)}\n".encode():
             found: NDArray[np.void] = np.load(io.BytesIO(raw))
             return found
-    rows = index_region(region, Mixture.load(folder.codec / "mixture.npz", table))
+    mixture = Mixture.load(folder.codec / "mixture.npz", table) if pins.mixture_sha256 else None
+    rows = index_region(region, mixture)
     content = io.BytesIO()
     np.save(content, rows)
     for name, raw in ((path, content.getvalue()), (stamp, f"{made_from} {sha256(content.getvalue())}\n".encode())):

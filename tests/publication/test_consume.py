@@ -108,7 +108,7 @@ AT_ONCE: list[tuple[str, Callable[[GenerationFolder], object], str]] = [
     ("CHAIN_BROKEN", cut_history, "manifest 2: previous"),
     ("FILE_MISSING", lambda f: (f.codec / "vocabulary.json").unlink(), "codec/vocabulary.json"),
     ("COUNT_MISMATCH", lambda f: rewrite_latest(f, status="building"), "status: expected complete, read building"),
-    ("CODEC_PIN", lambda f: rewrite_manifest(f, codec=manifest_of(f).codec[1:]), "read ['vocabulary.json']"),
+    ("CODEC_PIN", lambda f: rewrite_manifest(f, codec=manifest_of(f).codec[:1]), "read ['mixture.npz']"),
     ("FILE_HASH", lambda f: flip(f.codec / "mixture.npz", 300), "codec/mixture.npz"),
 ]
 
@@ -252,6 +252,12 @@ def test_another_vocabulary_than_the_manifests_is_refused(folder: GenerationFold
     frontier.manifest = dataclasses.replace(frontier.manifest, codec=codec)
     with pytest.raises(Refused, match=r"VOCAB_MISMATCH regions/00000/receipt.json"):
         frontier.region(0)
+
+
+def test_a_manifest_without_the_mixture_of_its_regions_is_refused(folder: GenerationFolder) -> None:
+    rewrite_manifest(folder, codec=manifest_of(folder).codec[1:])
+    with pytest.raises(Refused, match=r"VOCAB_MISMATCH regions/00000/receipt.json: pins.codec: .*read 9496ead3"):
+        open_frontier(folder.root).region(0)
 
 
 def test_every_region_reads_as_the_recipe_says(sample_home: Home) -> None:

@@ -223,7 +223,7 @@ WRITTEN_ONCE = "(pins are written once: declare a change as a new file)"
             (
                 _replace("filters/none-1.toml", DUPLICATE, rule + DUPLICATE),
                 RecordError,
-                f"PIN_INVALID filters/none-1.toml: line 5: rules[0] r: {problem}",
+                f"PIN_INVALID filters/none-1.toml: line 5: rules[0]: {problem}",
             )
             for rule, problem in (
                 (RULE + 'kind = "threshold"\nat_least = 1\n', THRESHOLD),

@@ -115,7 +115,7 @@ def test_an_id_outside_the_vocabulary_is_refused_not_wrapped(
 
 def test_a_file_that_only_spells_ids_cannot_encode_text(gpt2: Generation, home: Home) -> None:
     filter_region(gpt2, 10, home)
-    with pytest.raises(RecordError, match=r"^CODEC_PIN .*vocabulary.json: it spells ids, and cannot encode text"):
+    with pytest.raises(RecordError, match=r"^CODEC_PIN .*json: it spells ids, and cannot encode text"):
         encode_region(gpt2, 10, home)
 
 
