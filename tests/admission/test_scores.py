@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from casebits_dagster.admission.scores import METRICS, measure
+from casebits_dagster.admission.scores import measure
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,23 @@ from casebits_dagster.admission.scores import METRICS, measure
         ("stop_word_share", "THE end, The end of The\u212a", 500_000),
         ("stop_word_share", "", 0),
         ("digit_share", "", 0),
+        ("english_marker_share", "(The) to-day: off OF", 600_000),
+        ("code_line_share", "a => b\n\n \ntext\nx;\r\n}", 750_000),
+        ("fenced_code_share", "a\n```\nb\n```", 818_181),
+        ("fenced_code_share", "```x\nb\n", 1_000_000),
+        ("code_symbol_share", "a=b!", 250_000),
+        ("gopher_words", "a -- 2 \u2014 \u00e9", 3_000_000),
+        ("gopher_mean_word_length", "two a --", 2_000_000),
+        ("gopher_bullet_line_share", " - a\n\u2022 b\nc\n", 666_666),
+        ("duplicate_line_share", "\na\na\n", 500_000),
+        ("duplicate_paragraph_share", " a\n\n a\n\n\n", 0),
+        ("duplicate_paragraph_share", "a\n\n\na \n", 500_000),
+        ("top_2_gram_character_share", "a b a b", 857_142),
+        ("duplicate_5_gram_character_share", "a b c d e a b c d e", 263_157),
+        ("c4_unterminated_line_share", "a.\nb...\n\nc' ", 333_333),
+        ("c4_sentences", 'a. b.c d?" e', 2_000_000),
+        ("fineweb_duplicate_character_share", "ab\n \nab", 400_000),
+        ("fineweb_line_feeds_per_word", "a b\n", 500_000),
     ],
 )
 def test_metric(metric: str, text: str, micro: int) -> None:
@@ -29,5 +46,13 @@ def test_metric(metric: str, text: str, micro: int) -> None:
 
 def test_an_unknown_metric_is_left_out() -> None:
     assert measure(b"text", ("characters", "poetry")) == {"characters": 4_000_000}
-    shares = ["ascii_letter_share", "digit_share", "non_ascii_share", "stop_word_share", "symbol_share"]
-    assert sorted(METRICS) == sorted([*shares, "characters", "mean_word_length"])
+
+
+def test_a_token_model_by_hand() -> None:
+    weights = {"advertisement": [65_536, 0, -32_768], "exposition": [0, 0, 0]}
+    names = ("advertisement", "exposition", "characters")
+    assert measure(b"ab", names) == {"characters": 2_000_000}
+    few, many = measure(b"ab", names, [0] * 63, weights), measure(b"ab", names, [0] * 64, weights)
+    assert few == {"characters": 2_000_000, "advertisement": 0, "exposition": 0}
+    # x = 1 - 1/2, so (1 + 0.5 / 1.5) / 2.
+    assert many == {"characters": 2_000_000, "advertisement": 666_666, "exposition": 500_000}

@@ -6,14 +6,16 @@ import dataclasses
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from casebits_dagster.filters.region import filter_region, verdicts_digest
+from casebits_dagster.filters.region import filter_region, gather, verdicts_digest
 from casebits_dagster.records.errors import CasebitsError
 from casebits_dagster.records.layout import Home
 from casebits_dagster.records.pins import load_generation
+from casebits_dagster.records.policy import FilterPolicy
 
 
 def test_rows_conserve_and_reruns_agree(pins: Path, home: Home) -> None:
@@ -57,6 +59,32 @@ def test_duplicates_are_found_across_row_groups(tmp_path: Path, pins: Path, home
     )
     assert alone.dropped.get("duplicate_in_region") is None
     assert kept_twice == last_twenty.kept > 5
+
+
+def test_a_policy_with_token_models(pins: Path, home: Home) -> None:
+    generation = load_generation(pins, "sample")
+    policy = FilterPolicy.from_toml(pins / "filters" / "climbmix-reconstruction-1.toml")
+    twin = dataclasses.replace(generation, policy=policy)
+    found = filter_region(twin, 9, home)
+    table = pq.read_table(found.verdicts)
+    assert table.column_names[6:] == [f"score_{name}" for name in policy.metrics]
+    scores = table["score_advertisement"].to_numpy()
+    short = table["source_tokens"].to_numpy() < 64
+    assert scores[short].tolist() == [0] * int(short.sum())
+    assert 0 < scores[~short].min() < scores.max() < 10**6
+
+
+def test_gather_copies_only_what_it_must() -> None:
+    text, cuts = np.frombuffer(b"abcdefghij", np.uint8), np.array([0, 2, 2, 5, 6, 10])
+    for keep, want in (
+        ([1, 1, 0, 1, 1], (b"abfghij", [0, 2, 2, 3, 7])),
+        ([0] * 5, (b"", [0])),
+        ([0, 0, 1, 0, 0], (b"cde", [0, 3])),
+    ):
+        found, found_cuts = gather(text, cuts, np.array(keep, bool))
+        assert (found.tobytes(), found_cuts.tolist()) == want
+    whole, _ = gather(text, cuts, np.ones(5, bool))
+    assert np.shares_memory(whole, text)
 
 
 def test_another_source_file_is_refused(tmp_path: Path, pins: Path, home: Home) -> None:
