@@ -17,7 +17,6 @@ from typing import Any
 
 from casebits_dagster.lineage.mix_summary import context_lines, mix_lines
 from casebits_dagster.lineage.places import NAME, find_folder, find_region, is_name, listable
-from casebits_dagster.lineage.plan import plan_lines
 from casebits_dagster.lineage.published import require_same_admission
 from casebits_dagster.lineage.status import status_lines
 from casebits_dagster.lineage.summary import error_line, generation_lines
@@ -233,6 +232,8 @@ def _plan(options: argparse.Namespace) -> int:
 
     It is computed again, and refused when it is not what the pin says. A state is the furthest stage with a record.
     """
+    from casebits_dagster.lineage.plan import plan_lines
+
     generation = load_generation(_pins(options), options.generation)
     print(*plan_lines(generation, _home(options), whole=options.all), sep="\n")
     return OK

@@ -130,6 +130,18 @@ class Mixture:
         """Return what a text costs, in 1/65,536 bit."""
         return int((self.costs(pairs.ids, pairs.masks) * pairs.counts).sum())
 
+    def independent_bits(self, pairs: Pairs) -> float:
+        """Return what a text would cost, in bits, were every bit of an id a coin of its own.
+
+        Each coin has the chance that the mixture gives its bit, so the two differ in one thing: what the bits of a
+        token say of each other.
+        """
+        states = _letter_states(self.letters[pairs.ids], pairs.masks)
+        chances = (self.pi / self.pi.sum(axis=1, keepdims=True, dtype="<f8"))[pairs.ids] @ (self.theta / ONE)
+        coins = np.where(states == 2, chances, 1 - chances)
+        spent = np.where(states == 0, 0.0, -np.log2(coins)).sum(axis=1)
+        return float(spent @ pairs.counts)
+
     def exact_cost(self, token: int, mask: int) -> int:
         """Return the cost of one pair by exact arithmetic: P is a quotient of integers, its logarithm has 60 digits.
 
@@ -211,19 +223,6 @@ def train_mixture(table: ByteTable, pairs: Pairs, components: int = len(COMPONEN
         theta = np.clip((share.T @ capital + 0.01) / (share.T @ present + 1.0), 1 / ONE, 1 - 1 / ONE)
         pi = _token_shares(share, token, seen, group)
     return Mixture(_freeze(pi), _freeze(theta), letters)
-
-
-def independent_bits(pairs: Pairs) -> float:
-    """Return what a text costs, in bits, when every bit of every id is a coin of its own, fitted to this very text."""
-    ids, masks, total = pairs.ids, pairs.masks, np.bincount(pairs.ids, pairs.counts).astype("<f8")
-    spent = 0.0
-    for bit in range(MAX_TOKEN_BYTES):
-        heads = np.bincount(ids, pairs.counts * (masks >> bit & 1), len(total)).astype("<f8")
-        tails = total - heads
-        mixed = (heads > 0) & (tails > 0)
-        for side in (heads[mixed], tails[mixed]):
-            spent += float((side * np.log2(total[mixed] / side)).sum())
-    return spent
 
 
 def letter_table(table: ByteTable) -> NDArray[np.uint8]:

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from casebits_dagster.codec.bytetable import Bytes, Cuts
 from casebits_dagster.codec.encode import EncodedDocuments, Encoder, Engine
-from casebits_dagster.codec.mixture import COST_UNIT, Mixture, PairCounter, independent_bits
+from casebits_dagster.codec.mixture import COST_UNIT, Mixture, PairCounter
 from casebits_dagster.filters.judge import KEEP
 from casebits_dagster.filters.region import RANGE_SHA256, reasons, verdicts_digest
 from casebits_dagster.records.digests import sha256
@@ -39,7 +39,7 @@ class EncodedRegion:
     """A published region. `published` is False when identical bytes were there.
 
     What its masks cost, in bits a token (decimals for people, 0 without a mixture): `mask_bits_per_token` under the
-    pinned mixture, `independent_bits_per_token` when every bit of every id is a coin of its own, fitted to this region.
+    pinned mixture, `independent_bits_per_token` were every bit of an id a coin of its own, with the mixture's chances.
     """
 
     receipt: Receipt
@@ -76,7 +76,7 @@ def encode_region(generation: Generation, index: int, home: Home, engine: Engine
         published=published,
         encoder=encoder.engine,
         mask_bits_per_token=mixture.cost(pairs) / COST_UNIT / tokens if mixture else 0.0,
-        independent_bits_per_token=independent_bits(pairs) / tokens if mixture else 0.0,
+        independent_bits_per_token=mixture.independent_bits(pairs) / tokens if mixture else 0.0,
     )
 
 

@@ -24,9 +24,14 @@ _SMALL = 1 << 28
 
 
 def read_rows(source: Source, region: RegionSpec, digest: RangeHash | None = None) -> Iterator[SourceRows]:
-    """Yield the rows of a range of the source in blocks; `digest` is fed the bytes that the range covers."""
+    """Yield the rows of a range of the source in blocks; `digest` is fed the bytes that the range covers.
+
+    There is one block at least: a range that lies inside one row has no rows.
+    """
     reading = Reading(source.vocabulary(), source.pin.separator_at)
-    return FORMATS[source.pin.format](source_store(source), region, reading, digest or hashlib.sha256())
+    blocks = FORMATS[source.pin.format](source_store(source), region, reading, digest or hashlib.sha256())
+    yield next(blocks, SourceRows.none())
+    yield from blocks
 
 
 def range_sha256(source: Source, region: RegionSpec) -> str:

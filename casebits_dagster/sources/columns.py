@@ -49,6 +49,14 @@ class SourceRows:
     tokens: Ids | None = None
     token_cuts: Cuts | None = None
 
+    @classmethod
+    def none(cls) -> SourceRows:
+        """Return a block without rows: what a range holds that lies inside one row."""
+        longs, cut = np.empty(0, "<i8"), np.zeros(1, "<i8")
+        return cls(
+            longs, np.empty(0, "<i4"), longs, np.empty(0, "u1"), longs, np.empty(0, "u1"), cut, np.empty(0, "<u2"), cut
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:

@@ -21,7 +21,6 @@ from casebits_dagster.codec.mixture import (
     COST_UNIT,
     Mixture,
     PairCounter,
-    independent_bits,
     letter_table,
     train_mixture,
 )
@@ -126,15 +125,18 @@ def test_a_text_costs_the_sum_of_its_tokens_however_it_is_cut() -> None:
         zip(ids.tolist(), masks.tolist(), strict=True)
     )
     empty = PairCounter().pairs()
-    assert (MIXTURE.cost(empty), independent_bits(empty), len(empty.counts)) == (0, 0.0, 0)
+    assert (MIXTURE.cost(empty), MIXTURE.independent_bits(empty), len(empty.counts)) == (0, 0.0, 0)
 
 
-def test_independent_bits_are_the_entropy_of_each_bit_of_each_id() -> None:
-    ids = np.array([5, 5, 5, 5, 9, 9], "<u2")
-    masks = np.array([0b01, 0b11, 0b00, 0b00, 0b1, 0b1], "<u2")
-    # Id 5: bit 0 is set 2 of 4 times, 4 bits in all; bit 1 once: 4 h(1/4). Id 9 never varies.
-    want = 4 + math.log2(4) + 3 * math.log2(4 / 3)
-    assert independent_bits(counted(ids, masks).pairs()) == pytest.approx(want, abs=1e-12)
+def test_independent_bits_cost_what_coins_with_the_chances_of_the_mixture_cost() -> None:
+    ids, masks = random_pairs(300, seed=5)
+    want = 0.0
+    for token, mask in zip(ids.tolist(), masks.tolist(), strict=True):
+        weights = MIXTURE.pi[token] / MIXTURE.pi[token].sum()
+        for rank, byte in enumerate(np.flatnonzero(MIXTURE.letters[token]).tolist()):
+            chance = sum(w * t / 65_535 for w, t in zip(weights, MIXTURE.theta[:, rank].tolist(), strict=True))
+            want -= math.log2(chance if mask >> byte & 1 else 1 - chance)
+    assert MIXTURE.independent_bits(counted(ids, masks).pairs()) == pytest.approx(want, rel=1e-9)
 
 
 @pytest.mark.parametrize("components", [1, 2, 3, 4, 5])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from casebits_dagster.codec.decode import Codec
-from casebits_dagster.codec.mixture import COST_UNIT, Mixture
+from casebits_dagster.codec.mixture import COST_UNIT, Mixture, PairCounter
 from casebits_dagster.filters.region import filter_region
 from casebits_dagster.records.layout import Home
 from casebits_dagster.records.pins import Generation, load_generation
@@ -49,13 +49,9 @@ def test_the_masks_cost_what_their_tokens_cost(generation: Generation, filtered:
     mixture = Mixture.load(generation.codec_folder / "mixture.npz", Codec.load(generation.codec_folder).table)
     total = int(mixture.costs(region.ids, region.cases).sum())
     assert done.mask_bits_per_token == total / COST_UNIT / len(region.ids)
-    spent = 0.0
-    for token in np.unique(region.ids).tolist():
-        masks = region.cases[region.ids == token]
-        for bit in range(16):
-            heads = int((masks >> bit & 1).sum())
-            for side in (heads, len(masks) - heads):
-                spent += side * np.log2(len(masks) / side) if side else 0.0
+    counter = PairCounter()
+    counter.add(np.array(region.ids), np.array(region.cases))
+    spent = mixture.independent_bits(counter.pairs())
     assert done.independent_bits_per_token == pytest.approx(spent / len(region.ids), rel=1e-9)
 
 
