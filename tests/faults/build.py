@@ -22,9 +22,10 @@ import pyarrow.parquet as pq
 from tokenizers import Tokenizer
 
 from casebits_dagster.records.canonical import canonical
-from casebits_dagster.records.layout import CASES, DOCUMENTS, IDS, OFFSETS, RAW_BYTES, RECEIPT, Home
+from casebits_dagster.records.layout import ARRAY_NAMES, DOCUMENTS, RECEIPT, ArrayNames, Home
 from casebits_dagster.records.pins import Generation
-from tests.faults.world import SOURCE, Row, document_id, range_sha256, side, unspell
+from casebits_dagster.records.plan import RegionSpec
+from tests.faults.world import SEPARATOR, Row, document_id, range_sha256, side, unspell
 
 
 @dataclass
@@ -40,10 +41,12 @@ class Verdict:
 
 @dataclass
 class Document:
-    """A document as the producer has it in hand: `text` is what it encodes, the rest what it declares."""
+    """A document as the producer has it in hand: `text` is what it encodes, `tokens` what it keeps, the rest what it
+    declares."""
 
     position: int
     text: bytes
+    tokens: list[int]
     document_id: bytes
     cluster: int
     scores: dict[str, int]
@@ -52,12 +55,13 @@ class Document:
 
 @dataclass
 class Made:
-    """One region in the making; `folder` and `verdict_file` are where it goes."""
+    """One region of a file of `file_rows` in the making; `folder` and `verdict_file` are where it goes."""
 
     generation: Generation
     index: int
     home: Home
     rows: list[Row]
+    file_rows: list[Row]
     source: dict[str, Any] = field(default_factory=dict)
     verdicts: list[Verdict] = field(default_factory=list)
     documents: list[Document] = field(default_factory=list)
@@ -71,6 +75,10 @@ class Made:
     dtypes: dict[str, str] = field(default_factory=dict)
     items: dict[str, int] = field(default_factory=dict)
     receipt: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def names(self) -> ArrayNames:
+        return ARRAY_NAMES[self.generation.pins.codec.format]
 
     @property
     def folder(self) -> Path:
@@ -107,24 +115,29 @@ def read(made: Made) -> None:
         "unit": spec.unit,
         "begin": spec.begin,
         "end": spec.end,
-        "range_sha256": range_sha256(made.generation.source.folder / SOURCE, spec),
+        "range_sha256": _covered((made.generation.source.folder / spec.path).read_bytes(), spec),
         "licence_spdx": pin.licence_spdx,
     }
+
+
+def _covered(content: bytes, spec: RegionSpec) -> str:
+    if spec.unit == "rows":
+        return range_sha256(content, spec.begin, spec.end)
+    return hashlib.sha256(content[spec.begin : spec.end]).hexdigest()
 
 
 def judge(made: Made) -> None:
     """Give every row its verdict by the tiny policy, written out by hand."""
     seen: set[bytes] = set()
-    begin = made.generation.plan[made.index].begin
-    for number, row in enumerate(made.rows):
+    for row in made.rows:
         cluster, length = -1 if row.cluster is None else row.cluster, len(row.tokens or [])
         if row.reason:
             verdict = Verdict(
-                begin + number, f"quarantined:{row.reason}", bytes(16), cluster, length, row.problem_at, None
+                row.position, f"quarantined:{row.reason}", bytes(16), cluster, length, row.problem_at, None
             )
         else:
             found, name = scores(row.text), document_id(row.text)
-            verdict = Verdict(begin + number, _decide(found, name in seen, cluster), name, cluster, length, -1, found)
+            verdict = Verdict(row.position, _decide(found, name in seen, cluster), name, cluster, length, -1, found)
             seen |= {name} if verdict.verdict == "keep" else set()
         made.verdicts.append(verdict)
 
@@ -148,19 +161,34 @@ def choose(made: Made) -> None:
 
 def document_of(row: Row, verdict: Verdict) -> Document:
     name, found = verdict.document_id, dict(verdict.scores or {})
-    return Document(verdict.position, row.text, name, verdict.cluster, found, side(name))
+    return Document(verdict.position, row.text, row.tokens or [], name, verdict.cluster, found, side(name))
 
 
 def encode(made: Made) -> None:
-    """Encode each document with the reference tokenizer; masks one byte at a time."""
-    encoder = made.encode_with or functools.partial(encode_text, made.generation.vocabulary)
+    """Encode each document with the reference tokenizer, masks one byte at a time; or keep its ids."""
+    separator = made.generation.pins.codec.separator
     made.offsets.append(0)
     for document in made.documents:
-        ids, cases = encoder(document.text)
-        made.ids += [*ids, 0]
+        ids, cases = _encoded(made, document)
+        if separator and separator.at == "start":
+            made.ids += [separator.id, *ids]
+        else:
+            made.ids += [*ids, separator.id if separator else 0]
         made.cases += [*cases, 0]
         made.offsets.append(len(made.ids))
         made.raw_bytes.append(len(document.text))
+
+
+def _encoded(made: Made, document: Document) -> tuple[list[int], list[int]]:
+    """Return ids and masks, without a separator; what the masks of a plain codec are is nobody's business."""
+    if made.encode_with:
+        return made.encode_with(document.text)
+    if made.generation.keeps_ids:
+        return [number for number in document.tokens if number != SEPARATOR], []
+    if made.generation.pins.codec.separator:
+        encoder = tokenizer(made.generation.vocabulary)[0]
+        return encoder.encode(document.text.decode(), add_special_tokens=False).ids, []
+    return encode_text(made.generation.vocabulary, document.text)
 
 
 def encode_text(vocabulary: Path, text: bytes) -> tuple[list[int], list[int]]:
@@ -206,8 +234,11 @@ def render(made: Made) -> None:
 
 def pack(made: Made) -> None:
     """Turn columns into bytes."""
-    columns = {IDS: made.ids, CASES: made.cases, OFFSETS: made.offsets, RAW_BYTES: made.raw_bytes}
-    made.dtypes = {IDS: "<u2", CASES: "<u2", OFFSETS: "<u8", RAW_BYTES: "<u8", DOCUMENTS: "jsonl"}
+    names = made.names
+    columns = {names.ids: made.ids, names.offsets: made.offsets, names.raw_bytes: made.raw_bytes}
+    made.dtypes = {names.ids: "<u2", names.offsets: "<u8", names.raw_bytes: "<u8", DOCUMENTS: "jsonl"}
+    if names.cases:
+        columns[names.cases], made.dtypes[names.cases] = made.cases, "<u2"
     made.files = {name: np.array(column, made.dtypes[name]).tobytes() for name, column in columns.items()}
     made.files[DOCUMENTS] = b"".join(canonical(line) for line in made.lines)
     made.items = {name: len(column) for name, column in columns.items()} | {DOCUMENTS: len(made.lines)}
@@ -299,7 +330,8 @@ def make_region(
 ) -> Made:
     """Make a region through all stages, calling `mutate` when the stage `after` is done."""
     spec = generation.plan[index]
-    made = Made(generation, index, home, [replace(row) for row in rows[spec.begin : spec.end]])
+    mine = [replace(row) for row in rows if spec.begin <= row.position < spec.end]
+    made = Made(generation, index, home, mine, rows)
     for stage in STAGES:
         stage(made)
         if stage is after and mutate is not None:

@@ -125,9 +125,9 @@ FAULTS = (
     Fault("dtype misnamed", pack, m.dtype_misnamed, "L1_SIZES", f"{RAW_BYTES}: dtype"),
     Fault("file not in the receipt", claim, m.file_not_listed, "L1_SIZES", "receipt.json: files"),
     Fault(
-        "older codec format",
+        "other codec format",
         claim,
-        m.receipt("pins", "codec", "format", value="casebits-0"),
+        m.receipt("pins", "codec", "format", value="plain-1"),
         "L2_CODEC_PIN",
         "codec.format",
     ),
@@ -229,7 +229,7 @@ DISK_FAULTS = (
     Fault("verdict text not UTF-8", seal, disk.verdict_text_not_utf8, "L4_VERDICTS", VERDICTS),
     Fault("verdict column missing", seal, disk.verdicts_without_column, "L4_VERDICTS", VERDICTS),
     Fault("verdict column with a null", seal, disk.verdicts_with_null, "L4_VERDICTS", f"{VERDICTS}: cluster nulls"),
-    Fault("bit rot in the source", seal, disk.source_rotten, "L4_SOURCE_RANGE", "receipt.json: source.range_sha256"),
+    Fault("bit rot in the source", seal, disk.source_rotten, "L4_SOURCE_RANGE", "receipt.json: source.path"),
     Fault("source truncated", seal, disk.source_shorter, "L4_SOURCE_RANGE", "receipt.json: source.file_bytes"),
     Fault(
         "footer of the source rotten", seal, disk.source_footer_rotten, "L4_SOURCE_RANGE", "receipt.json: source.path"

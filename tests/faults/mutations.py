@@ -296,6 +296,10 @@ def length_changed(made: Made) -> None:
     made.verdicts[4].source_tokens += 1
 
 
+def document_moved(made: Made) -> None:
+    made.documents[1].position += 1
+
+
 def row_cluster_changed(made: Made) -> None:
     made.verdicts[2].cluster = 3
 

@@ -14,16 +14,40 @@ import pytest
 
 from casebits_dagster.admission import check_table, verify_region
 from casebits_dagster.records.errors import Rejected
+from casebits_dagster.records.layout import Home
+from casebits_dagster.records.pins import Generation
 from tests.faults.build import make_region, seal
 from tests.faults.catalogue import DISK_FAULTS, FAULTS, Fault
-from tests.faults.world import make_world
+from tests.faults.lines import LINE_FAULTS, make_lines
+from tests.faults.plain import OFFERED_FAULTS, PLAIN_FAULTS, Side, make_plain
+from tests.faults.world import Row, make_world
 
 ALL = (*FAULTS, *DISK_FAULTS)
+EVERY = (*ALL, *LINE_FAULTS, *PLAIN_FAULTS, *OFFERED_FAULTS)
 
 
 @pytest.mark.parametrize("fault", ALL, ids=lambda fault: fault.name)
 def test_fault_is_refused_by_its_check(fault: Fault, tmp_path: Path, pins: Path) -> None:
-    generation, home, rows = make_world(tmp_path, pins)
+    require_refused(fault, *make_world(tmp_path, pins))
+
+
+@pytest.mark.parametrize("fault", LINE_FAULTS, ids=lambda fault: fault.name)
+def test_fault_of_lines_is_refused_by_its_check(fault: Fault, tmp_path: Path, pins: Path) -> None:
+    require_refused(fault, *make_lines(tmp_path, pins))
+
+
+@pytest.mark.parametrize("at", ["start", "end"])
+@pytest.mark.parametrize("fault", PLAIN_FAULTS, ids=lambda fault: fault.name)
+def test_fault_of_a_plain_region_is_refused_by_its_check(fault: Fault, at: Side, tmp_path: Path, pins: Path) -> None:
+    require_refused(fault, *make_plain(tmp_path, pins, at))
+
+
+@pytest.mark.parametrize("fault", OFFERED_FAULTS, ids=lambda fault: fault.name)
+def test_a_region_of_another_format_is_refused(fault: Fault, tmp_path: Path, pins: Path) -> None:
+    require_refused(fault, *make_world(tmp_path, pins))
+
+
+def require_refused(fault: Fault, generation: Generation, home: Home, rows: list[Row]) -> None:
     made = make_region(generation, home, rows, 0, after=fault.after, mutate=fault.mutate)
     with pytest.raises(Rejected) as caught:
         verify_region(made.folder, generation)
@@ -74,13 +98,41 @@ def test_without_a_fault_the_region_is_admitted(tmp_path: Path, pins: Path) -> N
     assert verify_region(made.folder, generation).verdict == "admitted"
 
 
+def test_without_a_fault_the_region_of_lines_is_admitted(tmp_path: Path, pins: Path) -> None:
+    generation, home, rows = make_lines(tmp_path, pins)
+    made = make_region(generation, home, rows, 0)
+    assert verify_region(made.folder, generation).verdict == "admitted"
+    assert len(made.documents) == 4
+
+
+@pytest.mark.parametrize("at", ["start", "end"])
+def test_without_a_fault_the_plain_region_is_admitted(at: Side, tmp_path: Path, pins: Path) -> None:
+    generation, home, rows = make_plain(tmp_path, pins, at)
+    for index in range(4):
+        assert verify_region(make_region(generation, home, rows, index).folder, generation).verdict == "admitted"
+
+
 def test_names_are_unique_and_every_check_has_a_fault() -> None:
-    assert [name for name, count in Counter(fault.name for fault in ALL).items() if count > 1] == []
-    assert [check.id for check in check_table() if check.id not in {fault.check for fault in ALL}] == ["L2_VOCABULARY"]
+    names = Counter(fault.name for fault in EVERY)
+    assert [name for name, count in names.items() if count > 1] == []
+    unbroken = [check.id for check in check_table() if check.id not in {fault.check for fault in EVERY}]
+    assert unbroken == ["L2_VOCABULARY"]
 
 
 def test_the_catalogue_is_as_large_as_promised() -> None:
     assert (len(FAULTS) >= 30, len(DISK_FAULTS) >= 12) == (True, True)
     layers = Counter(fault.layer for fault in ALL)
     print("\n".join(f"{fault.layer}  {fault.check:<20} {fault.name}" for fault in ALL))
-    print(dict(sorted(layers.items())), len(FAULTS), "before hashing,", len(DISK_FAULTS), "after")
+    print(
+        dict(sorted(layers.items())),
+        len(FAULTS),
+        "before hashing,",
+        len(DISK_FAULTS),
+        "after,",
+        len(LINE_FAULTS),
+        "of lines,",
+        len(PLAIN_FAULTS),
+        "of plain regions,",
+        len(OFFERED_FAULTS),
+        "of other formats",
+    )

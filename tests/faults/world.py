@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import io
 import itertools
 import json
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,6 +21,7 @@ from casebits_dagster.records.plan import RegionCuts, RegionSpec
 from casebits_dagster.records.policy import FilterPolicy, Rule
 from casebits_dagster.records.region import SplitPin
 
+Format = Literal["parquet_tokens", "parquet_text", "climbmix_jsonl", "jsonl_text", "flat_u16"]
 SEPARATOR = 50256
 SOURCE = "tiny.parquet"
 TEXTS = (
@@ -64,7 +67,7 @@ SPLIT = SplitPin(rule="sha256-salt-id", salt="tiny-split", share=Decimal("0.3"))
 
 @dataclass
 class Row:
-    """A source row: the tokens and count as stored, and what a careful reader finds."""
+    """A source row: the tokens and count as stored, and what a careful reader finds; its place in the file."""
 
     tokens: list[int] | None
     count: int | None
@@ -72,6 +75,7 @@ class Row:
     text: bytes = b""
     reason: str = ""
     problem_at: int = -1
+    position: int = -1
 
 
 def make_world(root: Path, pins: Path, policy: FilterPolicy = POLICY) -> tuple[Generation, Home, list[Row]]:
@@ -80,13 +84,27 @@ def make_world(root: Path, pins: Path, policy: FilterPolicy = POLICY) -> tuple[G
     folder = root / "source"
     folder.mkdir(parents=True)
     write_source(folder / SOURCE, rows)
-    sample = load_generation(pins, "sample")
-    raw = (folder / SOURCE).read_bytes()
-    file = SourceFile(path=SOURCE, bytes=len(raw), sha256=hashlib.sha256(raw).hexdigest(), rows=len(rows))
-    source = replace(sample.pin.source, location=str(folder), files=(file,))
-    source = replace(source, revision=source.expected_revision())
     first = len(TEXTS) + len(BROKEN)
     cuts = (0, first, first + 3, len(rows) - 1, len(rows))
+    generation = generation_over(folder / SOURCE, "parquet_tokens", cuts, pins, policy, rows=len(rows))
+    return generation, Home(root / "home"), rows
+
+
+def generation_over(
+    path: Path,
+    kind: Format,
+    cuts: tuple[int, ...],
+    pins: Path,
+    policy: FilterPolicy = POLICY,
+    *,
+    rows: int | None = None,
+) -> Generation:
+    """Return a generation whose regions are cut out of one file."""
+    sample = load_generation(pins, "sample")
+    raw = path.read_bytes()
+    file = SourceFile(path=path.name, bytes=len(raw), sha256=hashlib.sha256(raw).hexdigest(), rows=rows)
+    source = replace(sample.pin.source, location=str(path.parent), format=kind, files=(file,))
+    source = replace(source, revision=source.expected_revision())
     policy_sha256 = hashlib.sha256(policy.to_bytes()).hexdigest()
     filter_pin = replace(sample.pins.filter, policy_id=policy.policy_id, sha256=policy_sha256)
     pin = replace(
@@ -95,28 +113,29 @@ def make_world(root: Path, pins: Path, policy: FilterPolicy = POLICY) -> tuple[G
         filter=filter_pin,
         source=source,
         split=SPLIT,
-        regions=(RegionCuts(path=SOURCE, cuts=cuts),),
+        regions=(RegionCuts(path=path.name, cuts=cuts),),
     )
     pins_of_all = replace(sample.pins, split=SPLIT, filter=filter_pin)
-    plan = tuple(RegionSpec(number, SOURCE, "rows", *pair) for number, pair in enumerate(itertools.pairwise(cuts)))
-    made = Generation(pin, policy, pins_of_all, sample.codec_folder, Source(source, folder, source.files), plan)
-    return made, Home(root / "home"), rows
+    unit = source.unit(path.name)
+    plan = tuple(RegionSpec(number, path.name, unit, *pair) for number, pair in enumerate(itertools.pairwise(cuts)))
+    return Generation(pin, policy, pins_of_all, sample.codec_folder, Source(source, path.parent, source.files), plan)
 
 
 @functools.cache
 def source_rows() -> list[Row]:
     """Return the rows of the tiny source, good and broken ones mixed."""
-    mixed = [_good(text, cluster) for text, cluster in zip(TEXTS, [1, 2, 3] * 5, strict=True)]
+    mixed = [good(text, cluster) for text, cluster in zip(TEXTS, [1, 2, 3] * 5, strict=True)]
     mixed[9].cluster, mixed[4].cluster, mixed[3].tokens = 11, None, [*(mixed[3].tokens or []), SEPARATOR]
     mixed[3].count = len(mixed[3].tokens or [])
     for number, (tokens, count, reason, problem_at) in enumerate(BROKEN):
         mixed.insert(2 * number + 1, Row(tokens, count, 1, b"", reason, problem_at))
-    dropped = [_good(text, 1) for text in ("a", "b", "c")]
-    many = [_good(f"Document number {number} of MANY, with the same words.", 1 + number % 3) for number in range(70)]
-    return [*mixed, *dropped, *many, Row([64, 447], 2, 1, b"", "truncated_utf8", 1)]
+    dropped = [good(text, 1) for text in ("a", "b", "c")]
+    many = [good(f"Document number {number} of MANY, with the same words.", 1 + number % 3) for number in range(70)]
+    rows = [*mixed, *dropped, *many, Row([64, 447], 2, 1, b"", "truncated_utf8", 1)]
+    return [replace(row, position=number) for number, row in enumerate(rows)]
 
 
-def _good(text: str, cluster: int | None) -> Row:
+def good(text: str, cluster: int | None) -> Row:
     raw = text.encode()
     tokens = gpt2_tokens(raw)
     return Row(tokens, len(tokens), cluster, raw)
@@ -124,7 +143,7 @@ def _good(text: str, cluster: int | None) -> Row:
 
 def gpt2_tokens(text: bytes) -> list[int]:
     """Return GPT-2 ids that spell the text: greedy, not BPE; any spelling will do for a source."""
-    table, tokens, at = _gpt2(), [], 0
+    table, tokens, at = gpt2_ids(), [], 0
     while at < len(text):
         size = next(size for size in range(12, 0, -1) if text[at : at + size] in table and at + size <= len(text))
         tokens.append(table[text[at : at + size]])
@@ -133,7 +152,7 @@ def gpt2_tokens(text: bytes) -> list[int]:
 
 
 @functools.cache
-def _gpt2() -> dict[bytes, int]:
+def gpt2_ids() -> dict[bytes, int]:
     spelled = json.loads(gpt2_file("encoder.json").read_text())
     return {unspell(text): number for text, number in spelled.items() if number != SEPARATOR}
 
@@ -152,14 +171,18 @@ def _spelling() -> dict[str, int]:
 
 def write_source(path: Path, rows: list[Row]) -> None:
     """Write rows in ClimbMix's columns, ten a row group."""
-    table = pa.table(
+    pq.write_table(table_of(rows), path, row_group_size=10)
+
+
+def table_of(rows: list[Row]) -> pa.Table:
+    """Return rows in ClimbMix's columns."""
+    return pa.table(
         {
             "tokens": pa.array([row.tokens for row in rows], pa.list_(pa.int64())),
             "token_count": pa.array([row.count for row in rows], pa.int64()),
             "cluster_id": pa.array([row.cluster for row in rows], pa.int64()),
         }
     )
-    pq.write_table(table, path, row_group_size=10)
 
 
 def side(document_id: bytes, split: SplitPin = SPLIT) -> str:
@@ -172,14 +195,14 @@ def document_id(text: bytes) -> bytes:
     return hashlib.sha256(text).digest()[:16]
 
 
-def range_sha256(path: Path, spec: RegionSpec) -> str:
+def range_sha256(content: bytes, begin: int, end: int) -> str:
     """Return the hash of the row groups of ten rows that hold the range."""
-    metadata = pq.ParquetFile(path).metadata
+    metadata = pq.ParquetFile(io.BytesIO(content)).metadata
     chunks = [
         metadata.row_group(group).column(number)
-        for group in range(spec.begin // 10, (spec.end - 1) // 10 + 1)
+        for group in range(begin // 10, (end - 1) // 10 + 1)
         for number in range(3)
     ]
     starts = [chunk.dictionary_page_offset or chunk.data_page_offset for chunk in chunks]
     ends = [start + chunk.total_compressed_size for start, chunk in zip(starts, chunks, strict=True)]
-    return hashlib.sha256(path.read_bytes()[min(starts) : max(ends)]).hexdigest()
+    return hashlib.sha256(content[min(starts) : max(ends)]).hexdigest()

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from casebits_dagster.filters.region import filter_region, gather, verdicts_digest
+from casebits_dagster.filters.region import KEPT_IDS_SCHEMA, filter_region, gather, verdicts_digest
 from casebits_dagster.records.errors import CasebitsError
 from casebits_dagster.records.layout import Home
-from casebits_dagster.records.pins import load_generation
+from casebits_dagster.records.pins import GPT2_SEPARATOR, load_codec, load_generation
 from casebits_dagster.records.policy import FilterPolicy
 
 
@@ -26,8 +26,7 @@ def test_rows_conserve_and_reruns_agree(pins: Path, home: Home) -> None:
     table = pq.read_table(first.verdicts)
     assert table["position"].to_pylist() == list(range(897, 1000))
     assert table.column_names[6:] == [f"score_{name}" for name in generation.policy.metrics]
-    with pa.memory_map(str(first.kept_text)) as source:
-        kept = pa.ipc.open_file(source).read_all()
+    kept = _kept(first.kept_text)
     want = [row["position"] for row in table.to_pylist() if row["verdict"] == "keep"]
     assert kept["position"].to_pylist() == want
     assert filter_region(generation, 9, home) == first
@@ -74,6 +73,19 @@ def test_a_policy_with_token_models(pins: Path, home: Home) -> None:
     assert 0 < scores[~short].min() < scores.max() < 10**6
 
 
+def test_ids_of_the_source_travel_where_they_are_kept(pins: Path, home: Home) -> None:
+    generation = load_generation(pins, "sample")
+    assert _kept(filter_region(generation, 9, home).kept_text).column_names == ["position", "text"]
+    codec = load_codec(pins / "codecs" / "gpt2").pin
+    twin = dataclasses.replace(generation, pins=dataclasses.replace(generation.pins, codec=codec))
+    kept = _kept(filter_region(twin, 9, home).kept_text)
+    assert kept.schema == KEPT_IDS_SCHEMA
+    rows = pq.read_table(generation.source.folder / "pd_mix.parquet")["tokens"].to_pylist()
+    want = [[token for token in rows[at] if token != GPT2_SEPARATOR] for at in kept["position"].to_pylist()]
+    assert [np.frombuffer(ids, "<u2").tolist() for ids in kept["tokens"].to_pylist()] == want
+    assert 0 < len(want) < 103
+
+
 def test_gather_copies_only_what_it_must() -> None:
     text, cuts = np.frombuffer(b"abcdefghij", np.uint8), np.array([0, 2, 2, 5, 6, 10])
     for keep, want in (
@@ -102,6 +114,11 @@ def test_another_source_file_is_refused(tmp_path: Path, pins: Path, home: Home) 
     with pytest.raises(CasebitsError, match=r"SOURCE_PIN .*expected 2718487 bytes, read 2718486"):
         filter_region(moved, 0, home)
     assert not home.root.exists()
+
+
+def _kept(path: Path) -> pa.Table:
+    with pa.memory_map(str(path)) as source:
+        return pa.ipc.open_file(source).read_all()
 
 
 def _with_source(generation, folder: Path, size: int, rows: int):  # type: ignore[no-untyped-def]
