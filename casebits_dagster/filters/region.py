@@ -29,7 +29,7 @@ from casebits_dagster.records.pins import Generation
 from casebits_dagster.records.region import Receipt
 from casebits_dagster.sources import read_rows, require_source_file
 from casebits_dagster.sources.columns import PROBLEMS, SourceRows
-from casebits_dagster.stores.local import LocalStore
+from casebits_dagster.stores.local import LocalStore, make_folder
 
 RANGE_SHA256 = b"range_sha256"
 KEPT_SCHEMA = pa.schema([("position", pa.int64()), ("text", pa.large_binary())])
@@ -78,7 +78,7 @@ def filter_region(generation: Generation, index: int, home: Home) -> FilteredReg
         # The encoder takes the hash of what was read here from the table, and reads the source no second time.
         table = table.replace_schema_metadata({RANGE_SHA256: digest.hexdigest()})
         pq.write_table(table, staging / target.name, compression="zstd", use_dictionary=["verdict", "cluster"])
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent)
         # The table goes last: where it is found, the text beside it is complete.
         (staging / text.name).rename(text)
         (staging / target.name).rename(target)

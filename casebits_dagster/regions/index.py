@@ -5,7 +5,9 @@ One mechanism for selection, stratification, duplicates across regions, exclusio
 
 from __future__ import annotations
 
+import contextlib
 import io
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +17,7 @@ from casebits_dagster.codec.mixture import COMPONENTS, Mixture
 from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.layout import GenerationFolder
 from casebits_dagster.regions.read import Region
-from casebits_dagster.stores.local import replace_file
+from casebits_dagster.stores.local import LocalStore
 
 # `tokens` counts the EOD, `raw_bytes` does not; `cluster` is -1 where the source has none; `split` is 0 for train and 1
 # for validation; `case_class` is the mixture component of most tokens with letters (4 = no letters).
@@ -69,9 +71,16 @@ def cached_index(folder: GenerationFolder, index: int, region: Region, table: By
     rows = index_region(region, mixture)
     content = io.BytesIO()
     np.save(content, rows)
-    for name, raw in ((path, content.getvalue()), (stamp, f"{made_from} {sha256(content.getvalue())}\n".encode())):
-        replace_file(name, raw)
+    _keep({path: content.getvalue(), stamp: f"{made_from} {sha256(content.getvalue())}\n".encode()})
     return rows
+
+
+def _keep(files: dict[Path, bytes]) -> None:
+    """Put cache files in place. Not durably, and not at all where nothing can be written: they are made again."""
+    for path, raw in files.items():
+        with contextlib.suppress(OSError), LocalStore(path.parent).staged("cache") as staging:
+            (staging / path.name).write_bytes(raw)
+            (staging / path.name).rename(path)
 
 
 def _case_classes(region: Region, mixture: Mixture) -> NDArray[np.uint8]:

@@ -20,6 +20,8 @@ from pathlib import Path
 from casebits_dagster.records.errors import Absent, CasebitsError
 from casebits_dagster.stores.base import safe_path
 
+_LOCK = ".lock"
+
 
 class LocalStore:
     """A store below `root`. `staging` must lie on the same file system; it defaults to `root/.staging`."""
@@ -78,7 +80,7 @@ class LocalStore:
         """
         target = self.local(path)
         make_folder(target.parent)
-        self.staging.mkdir(parents=True, exist_ok=True)
+        make_folder(self.staging)
         with (self.staging / "lock").open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if (target.read_bytes() if target.exists() else None) != expected:
@@ -91,13 +93,34 @@ class LocalStore:
 
     @contextlib.contextmanager
     def staged(self, label: str) -> Iterator[Path]:
-        """Yield a new, empty staging folder; whatever is left in it at the end is removed."""
-        folder = self.staging / f"{label}.{uuid.uuid4().hex}"
-        folder.mkdir(parents=True)
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        """Yield a new, empty staging folder; whatever is left in it at the end is removed.
+
+        What dead processes left in staging is swept first. A lock beside each folder tells whether its owner lives.
+        """
+        make_folder(self.staging)
+        self._sweep()
+        with contextlib.ExitStack() as held:
+            folder = self.staging / f"{label}.{uuid.uuid4().hex}"
+            while not held.enter_context(_locked(_lock_of(folder))):
+                folder = self.staging / f"{label}.{uuid.uuid4().hex}"
+            folder.mkdir()
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+                _lock_of(folder).unlink(missing_ok=True)
+
+    def _sweep(self) -> None:
+        """Remove the folders whose owner is dead: the lock stands before the folder does, and is removed after it."""
+        for path in self.staging.iterdir():
+            if path.name.endswith(_LOCK):
+                folder = path.with_name(path.name.removesuffix(_LOCK))
+                with contextlib.suppress(OSError), _locked(path, wait=False) as dead:
+                    if dead:
+                        shutil.rmtree(folder, ignore_errors=True)
+                        path.unlink(missing_ok=True)
+            elif path.is_dir() and not _lock_of(path).exists():
+                shutil.rmtree(path, ignore_errors=True)
 
     def publish_folder(self, staged: Path, path: str) -> bool:
         """Move a finished staging folder onto its name, durably. True when this call published it.
@@ -138,24 +161,40 @@ class LocalStore:
             os.close(descriptor)
 
 
+def _lock_of(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}{_LOCK}")
+
+
+@contextlib.contextmanager
+def _locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Hold the lock of a file, made when it is not there. False when another process holds it, or removed it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            # A sweep may have taken the file between its creation and its lock.
+            yield _names(path, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _names(path: Path, descriptor: int) -> bool:
+    """Return whether a path still names an open file."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
 def write_durably(path: Path, content: bytes) -> None:
     """Create a file exclusively, write it and fsync it."""
     with path.open("xb") as stream:
         stream.write(content)
         stream.flush()
         os.fsync(stream.fileno())
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Put a cache file in place of another, durably: a reader sees the old one or the new one."""
-    make_folder(path.parent)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        write_durably(temporary, content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    fsync_folder(path.parent)
 
 
 def make_folder(folder: Path) -> None:

@@ -176,7 +176,18 @@ def test_an_index_that_rotted_or_is_of_another_region_is_remade(
         assert cached_index(folder, 10, region, table).tobytes() == first.tobytes()
         assert (path.read_bytes(), stamp.read_bytes()) == (rows, mark)
     assert region.receipt.content_id in mark.decode()
-    assert sorted(file.name for file in path.parent.iterdir()) == ["00010.npy", "00010.stamp"]
+    assert sorted(file.name for file in path.parent.iterdir()) == [".staging", "00010.npy", "00010.stamp"]
+    assert list((path.parent / ".staging").iterdir()) == []
+
+
+def test_an_index_that_cannot_be_kept_is_made_all_the_same(
+    generation: Generation, encoded: Home, tmp_path: Path
+) -> None:
+    folder = encoded.generation("sample")
+    (tmp_path / "index").write_text("a file where the folder of the cache would be")
+    region, table = Region.open(folder.region(10)), Codec.load(generation.codec_folder).table
+    (tmp_path / "codec").symlink_to(generation.codec_folder)
+    assert len(cached_index(GenerationFolder(tmp_path), 10, region, table)) == len(region)
 
 
 def test_verdicts_of_a_published_region_are_never_replaced_by_others(
