@@ -387,10 +387,9 @@ def _export_mixture(options: argparse.Namespace) -> int:
     from casebits_dagster.records.codec import CodecFiles
 
     folder = find_folder(options.codec, _pins(options) / "codecs" / options.codec)
-    if not (folder / CodecFiles.MIXTURE).exists():
-        raise Absent("FILE_MISSING", str(folder / CodecFiles.MIXTURE), "the codec has no mixture to export")
-    mixture = Mixture.load(folder / CodecFiles.MIXTURE, Codec.load(folder).table)
-    digest = sha256_file(folder / CodecFiles.VOCABULARY)
+    if not (path := folder / CodecFiles.MIXTURE).exists():
+        raise Absent("FILE_MISSING", str(path), "the codec has no mixture to export")
+    mixture, digest = Mixture.load(path, Codec.load(folder).table), sha256_file(folder / CodecFiles.VOCABULARY)
     mixture.export(options.file, digest)
     print(f"mixture of {folder.name}: {len(mixture.pi):,} ids, components {', '.join(COMPONENTS)}")
     print(f"  vocabulary {digest}\n  in {options.file}")

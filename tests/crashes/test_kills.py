@@ -21,14 +21,14 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed"),
 ]
 # How many places of each call are tried, spread evenly over all of them.
-KILLED = {"fsync": 40, "rename": 12, "link": 12, "mkdir": 12, "write": 30, "openat": 30, "close": 20, "unlinkat": 8}
+KILLED = {"fsync": 26, "rename": 12, "link": 8, "mkdir": 10, "write": 16, "openat": 16, "close": 8, "unlinkat": 6}
 REFUSED = {
-    "fsync": ("EIO", 12),
-    "write": ("ENOSPC", 16),
-    "rename": ("EIO", 6),
-    "link": ("ENOSPC", 6),
-    "mkdir": ("ENOSPC", 6),
-    "openat": ("EMFILE", 16),
+    "fsync": ("EIO", 8),
+    "write": ("ENOSPC", 8),
+    "rename": ("EIO", 4),
+    "link": ("ENOSPC", 4),
+    "mkdir": ("ENOSPC", 4),
+    "openat": ("EMFILE", 8),
 }
 
 

@@ -17,7 +17,7 @@ from casebits_dagster.codec.mixture import Mixture
 from casebits_dagster.filters.region import filter_region
 from casebits_dagster.records.canonical import parse
 from casebits_dagster.records.errors import Absent, CasebitsError, RecordError
-from casebits_dagster.records.layout import CASES, IDS, OFFSETS, RAW_BYTES, RECEIPT, Home
+from casebits_dagster.records.layout import CASES, IDS, OFFSETS, RAW_BYTES, RECEIPT, GenerationFolder, Home
 from casebits_dagster.records.pins import Generation, load_generation
 from casebits_dagster.records.region import Receipt
 from casebits_dagster.regions import encode as encode_stage
