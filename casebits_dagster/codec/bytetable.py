@@ -72,12 +72,16 @@ class ByteTable:
         return self.spell(ids)[0]
 
 
-def read_vocabulary(path: Path) -> list[bytes]:
+def read_vocabulary(path: Path, separator: int | None = None) -> list[bytes]:
     """Return the bytes of each token of GPT-2's `encoder.json` or a `tokenizers` byte-level BPE file, in id order.
 
-    The end marker is no text: its bytes are empty.
+    The separator is no text: its bytes are empty. It is that id or, where none is named, the end marker. Raises
+    RecordError (CODEC_PIN) on a file that is none, or whose tokens are not spelled byte by byte.
     """
-    found = json.loads(path.read_bytes())
+    try:
+        found = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise RecordError("CODEC_PIN", str(path), f"not JSON: {error}") from error
     model = found.get("model") if isinstance(found, dict) else None
     # In GPT-2's table "model" is one of the tokens.
     named = model.get("vocab") if isinstance(model, dict) else found
@@ -87,7 +91,11 @@ def read_vocabulary(path: Path) -> list[bytes]:
         raise RecordError("CODEC_PIN", str(path), expected="tokens with ids from 0 on", read="another structure")
     alphabet = gpt2_alphabet()
     tokens = [b""] * len(vocabulary)
+    structural = vocabulary.get(END_MARKER) if separator is None else separator
     for text, token_id in vocabulary.items():
-        if text != END_MARKER:
-            tokens[token_id] = bytes(alphabet[character] for character in text)
+        if token_id == structural:
+            continue
+        if not alphabet.keys() >= set(text):
+            raise RecordError("CODEC_PIN", str(path), expected="tokens spelled byte by byte", read=repr(text))
+        tokens[token_id] = bytes(alphabet[character] for character in text)
     return tokens

@@ -61,7 +61,7 @@ class Encoder:
     """
 
     def __init__(self, vocabulary: Path, separator: Separator | None = None, engine: Engine | None = None) -> None:
-        tokens = read_vocabulary(vocabulary)
+        tokens = read_vocabulary(vocabulary, (separator or EOD).id)
         _require_ids(tokens, separator, vocabulary)
         if separator is None:
             _require_casebits(tokens, vocabulary)
@@ -80,10 +80,15 @@ class Encoder:
 
         Raises RecordError (CODEC_PIN) on a file that spells ids and says nothing of how text becomes them.
         """
-        model = json.loads(self._vocabulary.read_bytes()).get("model")
+        found = json.loads(self._vocabulary.read_bytes())
+        model = found.get("model")
         if not isinstance(model, dict) or "merges" not in model:
             problem = "it spells ids, and cannot encode text: only ids of its own source can be kept"
             raise RecordError("CODEC_PIN", str(self._vocabulary), problem)
+        # Either would turn text into something that does not spell it: a marker into an id, a letter into another.
+        for key in ("added_tokens", "normalizer"):
+            if found.get(key):
+                raise RecordError("CODEC_PIN", f"{self._vocabulary}: {key}", expected="none", read=str(found[key])[:80])
         return self._open(self._vocabulary)
 
     def encode(self, text: Bytes, cuts: Cuts) -> EncodedDocuments:

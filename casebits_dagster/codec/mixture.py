@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from casebits_dagster.codec.bytetable import ByteTable, Ids
 from casebits_dagster.codec.encode import MAX_TOKEN_BYTES, Masks
+from casebits_dagster.records.errors import RecordError
 
 Evaluate: TypeAlias = Callable[[Ids, Masks], "NDArray[np.int64]"]
 COMPONENTS = ("lower", "capitalised", "upper", "mixed")
@@ -87,9 +89,17 @@ class Mixture:
 
     @classmethod
     def load(cls, path: Path, table: ByteTable) -> Mixture:
-        """Return the mixture of a codec's `mixture.npz`."""
-        with np.load(path) as found:
-            return cls(found["pi"], found["theta"], letter_table(table))
+        """Return the mixture of a `mixture.npz`. Raises RecordError (CODEC_PIN) on one of another vocabulary."""
+        letters = letter_table(table)
+        try:
+            with np.load(path, allow_pickle=False) as found:
+                pi, theta = found["pi"], found["theta"]
+        except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise RecordError("CODEC_PIN", str(path), f"not a mixture: {error}") from error
+        if pi.shape != (len(letters), len(theta)) or theta.shape[1:] != (MAX_TOKEN_BYTES,):
+            expected = f"pi ({len(letters)}, K) and theta (K, {MAX_TOKEN_BYTES})"
+            raise RecordError("CODEC_PIN", str(path), expected=expected, read=f"{pi.shape} and {theta.shape}")
+        return cls(pi, theta, letters)
 
     def save(self, path: Path) -> None:
         """Write the parameters as an uncompressed npz: the same bytes on every machine."""

@@ -22,7 +22,7 @@ from casebits_dagster.codec.mixture import PairCounter, train_mixture
 from casebits_dagster.records.canonical import Json
 from casebits_dagster.records.codec import CodecFiles
 from casebits_dagster.records.digests import sha256_file
-from casebits_dagster.records.errors import CasebitsError
+from casebits_dagster.records.errors import CasebitsError, RecordError
 
 Progress = Callable[[str], None]
 
@@ -64,6 +64,8 @@ def train_codec(
     A plain codec keeps the capitals in its vocabulary, closes every document with id 0 and has no mixture.
     """
     require_new(folder)
+    if size > 1 << 16:
+        raise RecordError("PIN_INVALID", f"{folder}: size", expected="at most 65,536, as ids have 16 bits", read=size)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as staging:
         made = Path(staging) / "codec"

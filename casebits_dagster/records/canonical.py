@@ -14,7 +14,7 @@ from casebits_dagster.records.errors import RecordError
 
 Json: TypeAlias = "str | int | bool | list[Json] | dict[str, Json] | None"
 _KEY = re.compile(r"[a-z0-9_]+")
-_LARGEST = 2**53 - 1
+LARGEST = 2**53 - 1
 
 
 def canonical(value: Json) -> bytes:
@@ -59,7 +59,7 @@ def _require(value: object, where: str) -> None:
     if value is None or isinstance(value, bool):
         return
     if isinstance(value, int):
-        if abs(value) > _LARGEST:
+        if abs(value) > LARGEST:
             raise RecordError("JSON_INVALID", where, expected="an integer within +-(2^53-1)", read=value)
     elif isinstance(value, str):
         if not value.isascii():

@@ -199,7 +199,10 @@ def default_pins_folder() -> Path:
 
 def generation_names(pins_folder: Path) -> list[str]:
     """Return the names of the declared generations, sorted."""
-    return sorted(path.stem for path in (pins_folder / "generations").glob("*.toml"))
+    folder = pins_folder / "generations"
+    if not folder.is_dir():
+        raise Absent("PIN_MISSING", str(folder), "there is no such folder of pins")
+    return sorted(path.stem for path in folder.glob("*.toml"))
 
 
 def load_generation(pins_folder: Path, name: str) -> Generation:
@@ -212,11 +215,14 @@ def load_generation(pins_folder: Path, name: str) -> Generation:
     policy = FilterPolicy.from_toml(policy_path)
     _require_equal(policy_path, "policy_id", policy_path.stem, policy.policy_id)
     policy.check(str(policy_path))
-    _require_equal(path, "filter.sha256", pin.filter.sha256, sha256(policy.to_bytes()))
+    if (made := sha256(policy.to_bytes())) != pin.filter.sha256:
+        remedy = "write the computed hash into a new generation; a pin that was used is never edited"
+        problem = f"the policy in {policy_path} has another hash (over its canonical form)"
+        raise _invalid(path, "filter.sha256", problem, expected=made, read=pin.filter.sha256, remedy=remedy)
     if policy.weights:
         require_file(policy_path.parent / policy.weights.path, policy.weights.sha256)
     codec, missing = _codec(pins_folder / "codecs" / pin.codec)
-    return Generation(
+    generation = Generation(
         pin=pin,
         policy=policy,
         pins=Pins(filter=pin.filter, codec=codec.pin, split=pin.split),
@@ -225,6 +231,24 @@ def load_generation(pins_folder: Path, name: str) -> Generation:
         plan=_plan(pin, {file.path: file for file in source.files}, path),
         missing=missing,
     )
+    _require_fitting(generation, path)
+    return generation
+
+
+def _require_fitting(generation: Generation, path: Path) -> None:
+    """Refuse pins that exclude each other: what spells the source's ids, what weighs them, what encodes the text."""
+    gpt2, source = GPT2_FILES["encoder.json"], generation.source
+    if source.pin.vocabulary:
+        try:
+            spelled = source.vocabulary().sha256
+        except CasebitsError as error:
+            raise _invalid(path, "source.vocabulary", str(error)) from error
+        if generation.policy.weights and spelled != gpt2:
+            problem = f"the token weights of {generation.policy.policy_id} are for GPT-2's ids"
+            raise _invalid(path, "source.vocabulary", problem, read=source.pin.vocabulary)
+    if generation.pins.codec.vocab_sha256 == gpt2 and not generation.keeps_ids:
+        problem = f"{generation.pin.codec} spells ids and cannot encode text: the source must have its ids"
+        raise _invalid(path, "codec", problem)
 
 
 def load_codec(folder: Path) -> CodecFiles:

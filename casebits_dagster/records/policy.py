@@ -56,8 +56,11 @@ class FilterPolicy(Record):
         for number, rule in enumerate(self.rules):
             place = f"rules[{number}]"
             bounds = (rule.at_least is not None) + (rule.at_most is not None)
-            if rule.kind == "threshold" and (rule.metric not in self.metrics or not bounds or rule.accept):
-                raise refused(place, "a threshold needs a recorded metric and at_least or at_most")
+            if rule.kind == "threshold" and (rule.metric is None or not bounds or rule.accept):
+                raise refused(place, "a threshold needs a metric and at_least or at_most")
+            if rule.metric and rule.metric not in self.metrics:
+                problem = f"expected one of the metrics that the policy records, read {rule.metric}"
+                raise refused(f"{place}.metric", problem)
             if rule.kind != "threshold" and (rule.metric or bounds):
                 raise refused(place, f"a {rule.kind} rule takes no metric and no bound")
             if (rule.kind == "clusters") != bool(rule.accept):

@@ -18,7 +18,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
-from casebits_dagster.records.canonical import Json, canonical, parse
+from casebits_dagster.records.canonical import LARGEST, Json, canonical, parse
 from casebits_dagster.records.errors import Absent, RecordError
 
 
@@ -188,6 +188,8 @@ def _read(hint: Any, value: object, where: str) -> Any:
         return hint.from_dict(value, where)
     if hint is Decimal:
         return _decimal(value, where)
+    if type(value) is int and abs(value) > LARGEST:
+        raise _wrong(where, "an integer within +-(2^53-1)", value)
     if type(value) is not hint:
         raise _wrong(where, {"str": "text", "int": "an integer", "bool": "true or false"}[hint.__name__], value)
     return value

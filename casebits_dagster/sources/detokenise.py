@@ -22,7 +22,7 @@ from casebits_dagster.sources.utf8 import utf8_rows, without
 @functools.cache
 def byte_table(vocabulary: SourceVocabulary) -> ByteTable:
     """Return the byte table of a source's vocabulary."""
-    return ByteTable.of(read_vocabulary(vocabulary.path))
+    return ByteTable.of(read_vocabulary(vocabulary.path, vocabulary.separator))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from casebits_dagster.records.codec import CodecFiles
 from casebits_dagster.records.errors import RecordError
 from casebits_dagster.records.pins import GenerationPin, load_source
 from casebits_dagster.records.plan import RegionSpec
-from casebits_dagster.sources import read_rows
+from casebits_dagster.sources import read_rows, require_source_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,8 @@ def train_from_source(
     path = pins_folder / "generations" / f"{generation}.toml"
     source = load_source(pins_folder, GenerationPin.from_toml(path).source, str(path))
     progress(f"reading {source.pin.repo}")
+    for file in source.files:
+        require_source_file(source, file.path)
     blocks = [
         block
         for file in source.files

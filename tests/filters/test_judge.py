@@ -140,12 +140,12 @@ def test_one_kept_and_one_dropped(metric: str, bound: str, limit: str, kept: str
         (
             '[[rules]]\nreason = "x"\nkind = "threshold"\nmetric = "characters"',
             "line 4: rules[0]",
-            "a threshold needs a recorded metric and at_least or at_most",
+            "a threshold needs a metric and at_least or at_most",
         ),
         (
             '\n[[rules]]\nreason = "x"\nkind = "threshold"\nmetric = "symbol_share"\nat_most = 1',
-            "line 5: rules[0]",
-            "a threshold needs a recorded metric and at_least or at_most",
+            "line 8: rules[0].metric",
+            "expected one of the metrics that the policy records, read symbol_share",
         ),
         (
             '[[rules]]\nreason = "x"\nkind = "duplicate"\nat_most = 1',

@@ -81,7 +81,7 @@ RULE = """
 [[rules]]
 reason = "r"
 """
-THRESHOLD = "a threshold needs a recorded metric and at_least or at_most"
+THRESHOLD = "a threshold needs a metric and at_least or at_most"
 FILTER = f"""\
 policy_id = "none-1"
 description = "keeps everything but repeats"
@@ -192,7 +192,9 @@ WRITTEN_ONCE = "(pins are written once: declare a change as a new file)"
             _replace("filters/none-1.toml", "keeps everything", "keeps all"),
             RecordError,
             "PIN_INVALID generations/tiny.toml: line 7: filter.sha256: "
-            f"expected {POLICY_SHA256}, read {OTHER_POLICY_SHA256} {WRITTEN_ONCE}",
+            "the policy in filters/none-1.toml has another hash (over its canonical form), "
+            f"expected {OTHER_POLICY_SHA256}, read {POLICY_SHA256} "
+            "(write the computed hash into a new generation; a pin that was used is never edited)",
         ),
         (
             _replace("filters/none-1.toml", '["characters"]', '["characters", "characters"]'),
@@ -227,13 +229,26 @@ WRITTEN_ONCE = "(pins are written once: declare a change as a new file)"
             )
             for rule, problem in (
                 (RULE + 'kind = "threshold"\nat_least = 1\n', THRESHOLD),
-                (RULE + 'kind = "threshold"\nmetric = "unknown"\nat_least = 1\n', THRESHOLD),
                 (RULE + 'kind = "threshold"\nmetric = "characters"\n', THRESHOLD),
                 (RULE + 'kind = "threshold"\nmetric = "characters"\nat_most = 1\naccept = [1]\n', THRESHOLD),
                 (RULE + 'kind = "clusters"\nmetric = "characters"\n', "a clusters rule takes no metric and no bound"),
                 (RULE + 'kind = "clusters"\nat_most = 1\n', "a clusters rule takes no metric and no bound"),
                 (RULE + 'kind = "clusters"\n', "a clusters rule, and no other, lists what it accepts"),
             )
+        ),
+        (
+            _replace(
+                "filters/none-1.toml", DUPLICATE, f'{RULE}kind = "threshold"\nmetric = "x"\nat_least = 1\n{DUPLICATE}'
+            ),
+            RecordError,
+            "PIN_INVALID filters/none-1.toml: line 8: rules[0].metric: "
+            "expected one of the metrics that the policy records, read x",
+        ),
+        (
+            _replace("generations/tiny.toml", "bytes = 3", f"bytes = {2**53}"),
+            RecordError,
+            "JSON_INVALID generations/tiny.toml: line 22: source.files[0].bytes: "
+            f"expected an integer within +-(2^53-1), read int {2**53}",
         ),
         *(
             (
@@ -553,11 +568,39 @@ def test_a_source_of_tokens_is_spelled_by_gpt2_or_by_a_plain_codec(tiny: Path) -
     named = GENERATION.replace('"parquet_tokens"', '"parquet_tokens"\nvocabulary = "small"')
     with pytest.raises(RecordError) as caught:
         _load(tiny, named).source.vocabulary()
-    assert str(caught.value) == f"PIN_INVALID {tiny}/codecs/small: expected a plain codec, read casebits-1"
+    why = f"PIN_INVALID {tiny}/codecs/small: expected a plain codec, read casebits-1"
+    assert str(caught.value) == f"PIN_INVALID {tiny}/generations/tiny.toml: line 14: source.vocabulary: {why}"
+
     plain = CODEC.replace("casebits-1", "plain-1").replace(f'mixture_sha256 = "{sha256(b"mixture")}"\n', "")
     (tiny / "codecs/small/codec.toml").write_text(plain + 'separator = {id = 7, at = "start"}\n')
     found = _load(tiny, named).source.vocabulary()
     assert found == SourceVocabulary(tiny / VOCABULARY, 7, sha256(b"vocabulary"))
+
+
+def test_pins_that_exclude_each_other_are_refused(tiny: Path) -> None:
+    named = GENERATION.replace('"parquet_tokens"', '"parquet_tokens"\nvocabulary = "small"')
+    plain = CODEC.replace("casebits-1", "plain-1").replace(f'mixture_sha256 = "{sha256(b"mixture")}"\n', "")
+    (tiny / "codecs/small/codec.toml").write_text(plain + 'separator = {id = 7, at = "start"}\n')
+    weights = WeightsPin(path="weights.npz", sha256=sha256(b"weights"))
+    (tiny / "filters/weights.npz").write_text("weights")
+    _replace(
+        "filters/none-1.toml",
+        DUPLICATE,
+        f'weights = {{path = "weights.npz", sha256 = "{weights.sha256}"}}\n{DUPLICATE}',
+    )(tiny)
+    named = named.replace(POLICY_SHA256, sha256(replace(POLICY, weights=weights).to_bytes()))
+    with pytest.raises(
+        RecordError, match=r"line 14: source.vocabulary: the token weights of none-1 are for GPT-2's ids"
+    ):
+        _load(tiny, named)
+    codec = (default_pins_folder() / "codecs/gpt2/codec.toml").read_text()
+    (tiny / "codecs/gpt2").mkdir()
+    (tiny / "codecs/gpt2/codec.toml").write_text(codec)
+    _replace("filters/none-1.toml", f'weights = {{path = "weights.npz", sha256 = "{weights.sha256}"}}\n', "")(tiny)
+    text = GENERATION.replace('codec = "small"', 'codec = "gpt2"')
+    assert _load(tiny, text).keeps_ids is True
+    with pytest.raises(RecordError, match=r"line 3: codec: gpt2 spells ids and cannot encode text"):
+        _load(tiny, text.replace('"parquet_tokens"', '"parquet_text"'))
 
 
 def test_a_source_may_be_read_from_a_copy(tiny: Path) -> None:
