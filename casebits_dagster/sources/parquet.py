@@ -20,6 +20,7 @@ from casebits_dagster.sources.columns import RangeHash
 from casebits_dagster.stores.base import RangedFile, Store
 
 CLUSTER = "cluster_id"
+_MOST_ROWS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class Column:
 
     def is_in(self, schema: pa.Schema, where: str) -> bool:
         """Return whether a file has the column, or raise RecordError when it does not have it as it must."""
+        if schema.names.count(self.name) > 1:
+            raise RecordError("SOURCE_FORMAT", f"{where}: {self.name}", "the file has this column twice")
         found = schema.field(self.name).type if self.name in schema.names else None
         if (found is None and not self.optional) or (found is not None and not self.fits(found)):
             read = found or "no such column"
@@ -61,14 +64,22 @@ def read_batches(
         digest.update(window.fetch(at, end))
         at = end
         held = file.metadata.row_group(group)
-        rows = max(1, held.num_rows * block // max(held.total_byte_size, 1))
-        for batch in file.iter_batches(rows, row_groups=[group], columns=names, use_threads=False):
+        # What is stored says little of what it becomes: a dictionary holds equal values once.
+        rows = min(_MOST_ROWS, max(1, held.num_rows * block // max(held.total_byte_size, 1)))
+        for batch in _batches(file, rows, group, names, region.path):
             begin, end = (min(max(bound - first, 0), batch.num_rows) for bound in (region.begin, region.end))
             if begin < end:
                 yield first + begin, batch.slice(begin, end - begin)
             first += batch.num_rows
             if first >= region.end:
                 break
+
+
+def _batches(file: pq.ParquetFile, rows: int, group: int, names: list[str], path: str) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from file.iter_batches(rows, row_groups=[group], columns=names, use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(error, path) from error
 
 
 class _Window(RangedFile):
@@ -92,8 +103,15 @@ class _Window(RangedFile):
 def _open(file: RangedFile, path: str) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(file)
-    except pa.ArrowException as error:
-        raise RecordError("SOURCE_FORMAT", path, f"not a Parquet file: {error}") from error
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(error, path) from error
+
+
+def _damaged(error: Exception, path: str) -> Exception:
+    """Return the refusal of a file that Arrow cannot read; an error of the system, which has a number, is itself."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error
+    return RecordError("SOURCE_FORMAT", path, f"not a Parquet file: {error}")
 
 
 def _groups(metadata: pq.FileMetaData, region: RegionSpec) -> Iterator[tuple[int, int]]:
@@ -109,7 +127,7 @@ def _groups(metadata: pq.FileMetaData, region: RegionSpec) -> Iterator[tuple[int
 def _span(group: pq.RowGroupMetaData) -> tuple[int, int]:
     """Return the bytes [begin, end) that a row group's columns lie in."""
     chunks = [group.column(number) for number in range(group.num_columns)]
-    begins = [chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset for chunk in chunks]
+    begins = [chunk.dictionary_page_offset or chunk.data_page_offset for chunk in chunks]
     return min(begins), max(at + chunk.total_compressed_size for at, chunk in zip(begins, chunks, strict=True))
 
 

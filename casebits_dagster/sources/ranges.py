@@ -20,6 +20,7 @@ from casebits_dagster.stores.base import Store
 
 BLOCK = 1 << 24
 LINE_LIMIT = 1 << 26
+MOST_RECORDS = 1 << 16
 _PAST_THE_END = 1 << 18
 _CHUNK = 1 << 17
 _CARRIAGE_RETURN = 0x0D
@@ -92,8 +93,10 @@ def split(
                 starts = np.insert(starts, 0, 0)
             places = at + starts * width
             inside = int(np.searchsorted(places, end))
-            if len(cuts := starts[: inside + 1]) > 1:
-                yield Records(items, cuts, places[: len(cuts) - 1])
+            # What is made for each record adds up where records are tiny, so only so many go together.
+            for row in range(0, min(inside, len(starts) - 1), MOST_RECORDS):
+                cuts = starts[row : min(row + MOST_RECORDS, inside) + 1]
+                yield Records(items, cuts, places[row : row + len(cuts) - 1])
             if inside < len(places):
                 return
             first, held = int(places[-1]), items[starts[-1] :][:room].copy()

@@ -11,7 +11,7 @@ import numpy as np
 from casebits_dagster.codec.train import Progress, require_new, train_codec
 from casebits_dagster.records.codec import CodecFiles
 from casebits_dagster.records.errors import RecordError
-from casebits_dagster.records.pins import GenerationPin, load_source
+from casebits_dagster.records.pins import GenerationPin, Source, SourceFile, load_source
 from casebits_dagster.records.plan import RegionSpec
 from casebits_dagster.sources import read_rows, require_source_file
 
@@ -39,11 +39,7 @@ def train_from_source(
     progress(f"reading {source.pin.repo}")
     for file in source.files:
         require_source_file(source, file.path)
-    blocks = [
-        block
-        for file in source.files
-        for block in read_rows(source, RegionSpec(0, file.path, source.pin.unit(file.path), 0, file.rows or file.bytes))
-    ]
+    blocks = [block for file in source.files for block in read_rows(source, _whole(source, file))]
     text = np.concatenate([block.text for block in blocks])
     cuts = np.zeros(1 + sum(len(block.positions) for block in blocks), "<i8")
     np.cumsum(np.concatenate([np.diff(block.cuts) for block in blocks]), out=cuts[1:])
@@ -51,6 +47,15 @@ def train_from_source(
     return train_codec(
         folder, text, cuts, size=size, plain=plain, command=command, trained_on=generation, progress=progress
     )
+
+
+def _whole(source: Source, file: SourceFile) -> RegionSpec:
+    """Return the range that is a whole file."""
+    if source.pin.unit(file.path) == "bytes":
+        return RegionSpec(0, file.path, "bytes", 0, file.bytes)
+    if file.rows is None:
+        raise RecordError("PIN_INVALID", f"{file.path}: rows", "a file that is cut in rows states how many it has")
+    return RegionSpec(0, file.path, "rows", 0, file.rows)
 
 
 def retrain(pins_folder: Path, pinned: CodecFiles, progress: Progress) -> Retrained:

@@ -25,7 +25,6 @@ from huggingface_hub.utils import build_hf_headers, hf_raise_for_status, parse_r
 from casebits_dagster.records.errors import Absent, CasebitsError, Refused
 from casebits_dagster.stores.base import safe_path
 
-_ASK_AGAIN = {408, 429, 500, 502, 503, 504}
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 T = TypeVar("T")
 
@@ -47,6 +46,11 @@ class HubFile:
 
     size: int
     tag: str
+
+
+def _may_help(status: int) -> bool:
+    """Whether asking again may bring another answer."""
+    return status in (408, 429) or status >= 500
 
 
 def hub_endpoint() -> str:
@@ -91,7 +95,7 @@ class HubStore:
 
     def _look_up(self, path: str) -> HubFile:
         found = get_hf_file_metadata(self._url(path), timeout=self.patience.timeout)
-        if found.commit_hash is None or found.size is None or found.etag is None:
+        if found.commit_hash is None or found.size is None or found.size < 0 or found.etag is None:
             read = f"revision {found.commit_hash}, {found.size} bytes, tag {found.etag}"
             problem = f"{self.endpoint} does not answer as the Hub does"
             raise Refused("STORE_PROTOCOL", self._where(path), problem, expected="revision, size and tag", read=read)
@@ -112,6 +116,8 @@ class HubStore:
             expected = f"206 bytes {begin}-{end - 1}/{file.size}, {end - begin} bytes"
             if answer != expected:
                 raise Refused("STORE_PROTOCOL", self._where(path), expected=expected, read=answer)
+            if (coding := response.headers.get("Content-Encoding", "identity")) != "identity":
+                raise Refused("STORE_PROTOCOL", self._where(path), expected="bytes as they are", read=coding)
             for piece in response.iter_raw():
                 received.append(piece)
                 begin += len(piece)
@@ -149,7 +155,7 @@ class HubStore:
                 raise self._unreachable(path, "HF_HUB_OFFLINE is set", "unset it") from error
             except (httpx2.RequestError, HfHubHTTPError) as error:
                 response = error.response if isinstance(error, HfHubHTTPError) else None
-                if response is not None and response.status_code not in _ASK_AGAIN:
+                if response is not None and not _may_help(response.status_code):
                     raise self._answer(path, response) from error
                 failures = 0 if len(received) > before else failures + 1
                 if failures >= self.patience.attempts:

@@ -13,8 +13,9 @@ import numpy as np
 
 from casebits_dagster.admission.rows import REASONS
 from casebits_dagster.admission.source import READERS
-from casebits_dagster.records.pins import Source, default_pins_folder, gpt2_file, load_generation
+from casebits_dagster.records.pins import Source, default_pins_folder, load_generation
 from casebits_dagster.records.plan import RegionSpec, Unit
+from casebits_dagster.records.vocabulary import gpt2_file
 from tests.faults.world import SEPARATOR, Format, unspell
 
 

@@ -28,15 +28,10 @@ from casebits_dagster.publication.frontier import advance_frontier
 from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import Rejected
 from casebits_dagster.records.layout import ADMISSION, Home
-from casebits_dagster.records.pins import (
-    GPT2_SEPARATOR,
-    Generation,
-    SourceFile,
-    gpt2_file,
-    load_generation,
-)
+from casebits_dagster.records.pins import Generation, SourceFile, load_generation
 from casebits_dagster.records.plan import RegionSpec
 from casebits_dagster.records.region import Admission, Separator
+from casebits_dagster.records.vocabulary import GPT2_SEPARATOR, gpt2_file
 from casebits_dagster.regions.encode import encode_region
 from tests.admission.reading import MemoryStore, source, spelling
 from tests.admission.test_against_producer import file_of, messy_row, messy_world, produce_and_admit, world_of

@@ -21,7 +21,8 @@ from casebits_dagster.codec.decode import Codec
 from casebits_dagster.codec.encode import Encoder
 from casebits_dagster.codec.mixture import letter_table
 from casebits_dagster.records.errors import CasebitsError, RecordError
-from casebits_dagster.records.pins import default_pins_folder, gpt2_file
+from casebits_dagster.records.pins import default_pins_folder
+from casebits_dagster.records.vocabulary import gpt2_file
 from tests.codec.nasty import NASTY
 
 FOLDER = default_pins_folder() / "codecs" / "sample-lower-8192"

@@ -16,8 +16,9 @@ from typing import Literal
 from casebits_dagster.records.codec import CodecFiles
 from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.layout import ARRAY_NAMES, CASES, DOCUMENTS, IDS, OFFSETS, RAW_BYTES, RECEIPT, Home
-from casebits_dagster.records.pins import GPT2_FILES, Generation, default_pins_folder, load_generation
+from casebits_dagster.records.pins import Generation, default_pins_folder, load_generation
 from casebits_dagster.records.region import CodecPin, Separator
+from casebits_dagster.records.vocabulary import GPT2_FILES
 from tests.faults import mutations as m
 from tests.faults.build import Made, choose, claim, encode, judge, make_region, scores, seal
 from tests.faults.catalogue import Fault

@@ -16,10 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from casebits_dagster.records.layout import Home
-from casebits_dagster.records.pins import Generation, Source, SourceFile, gpt2_file, load_generation
+from casebits_dagster.records.pins import Generation, Source, SourceFile, load_generation
 from casebits_dagster.records.plan import RegionCuts, RegionSpec
 from casebits_dagster.records.policy import FilterPolicy, Rule
 from casebits_dagster.records.region import SplitPin
+from casebits_dagster.records.vocabulary import gpt2_file
 
 Format = Literal["parquet_tokens", "parquet_text", "climbmix_jsonl", "jsonl_text", "flat_u16"]
 SEPARATOR = 50256

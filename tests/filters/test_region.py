@@ -14,8 +14,9 @@ import pytest
 from casebits_dagster.filters.region import KEPT_IDS_SCHEMA, filter_region, gather, verdicts_digest
 from casebits_dagster.records.errors import CasebitsError
 from casebits_dagster.records.layout import Home
-from casebits_dagster.records.pins import GPT2_SEPARATOR, load_codec, load_generation
+from casebits_dagster.records.pins import load_codec, load_generation
 from casebits_dagster.records.policy import FilterPolicy
+from casebits_dagster.records.vocabulary import GPT2_SEPARATOR
 
 
 def test_rows_conserve_and_reruns_agree(pins: Path, home: Home) -> None:

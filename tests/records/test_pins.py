@@ -20,12 +20,12 @@ from casebits_dagster.records.pins import (
     SourceVocabulary,
     default_pins_folder,
     generation_names,
-    gpt2_file,
     load_codec,
     load_generation,
 )
 from casebits_dagster.records.plan import RegionSpec
 from casebits_dagster.records.policy import FilterPolicy, Rule, WeightsPin
+from casebits_dagster.records.vocabulary import gpt2_file
 
 FILE: dict[str, Json] = {"path": "a.parquet", "bytes": 3, "sha256": "0" * 64, "rows": 10}
 REVISION = sha256(canonical([FILE]))[:40]

@@ -20,8 +20,9 @@ from casebits_dagster.records.codec import CodecFiles
 from casebits_dagster.records.digests import sha256_file
 from casebits_dagster.records.errors import CasebitsError, RecordError
 from casebits_dagster.records.layout import ARRAY_NAMES, DOCUMENTS, RECEIPT, Home
-from casebits_dagster.records.pins import GPT2_SEPARATOR, Generation, gpt2_file, load_generation
+from casebits_dagster.records.pins import Generation, load_generation
 from casebits_dagster.records.region import Separator
+from casebits_dagster.records.vocabulary import GPT2_SEPARATOR, gpt2_file
 from casebits_dagster.regions import encode as encode_stage
 from casebits_dagster.regions.encode import encode_region
 from casebits_dagster.regions.read import Region

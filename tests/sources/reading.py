@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from casebits_dagster.records.pins import GPT2_FILES, GPT2_SEPARATOR, SourceVocabulary, gpt2_file
+from casebits_dagster.records.pins import SourceVocabulary
 from casebits_dagster.records.plan import RegionSpec, Unit
+from casebits_dagster.records.vocabulary import GPT2_FILES, GPT2_SEPARATOR, gpt2_file
 from casebits_dagster.sources.columns import PROBLEMS, Reading, RowReader, SourceRows
 from casebits_dagster.sources.detokenise import byte_table
 from casebits_dagster.stores.local import LocalStore
