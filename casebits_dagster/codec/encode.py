@@ -61,7 +61,7 @@ class Encoder:
     """
 
     def __init__(self, vocabulary: Path, separator: Separator | None = None, engine: Engine | None = None) -> None:
-        tokens = read_vocabulary(vocabulary, (separator or EOD).id)
+        tokens = read_vocabulary(vocabulary, separator.id if separator else None)
         _require_ids(tokens, separator, vocabulary)
         if separator is None:
             _require_casebits(tokens, vocabulary)
