@@ -148,6 +148,14 @@ def test_other_columns_are_refused(kind: Format, columns: dict[str, list[object]
         rows_of(kind, written(columns), 0, 1)
 
 
+def test_a_column_that_is_there_twice_is_refused() -> None:
+    twice = pa.Table.from_arrays([pa.array(["x"]), pa.array(["y"])], names=["text", "text"])
+    content = io.BytesIO()
+    pq.write_table(twice, content)
+    with pytest.raises(RecordError, match=r"^SOURCE_INVALID .*: text: the file has this column twice"):
+        rows_of("parquet_text", content.getvalue(), 0, 1)
+
+
 def test_a_cluster_beyond_32_bits_is_refused() -> None:
     with pytest.raises(pa.ArrowInvalid, match="2147483648 not in range"):
         rows_of("parquet_text", written({"text": ["a"], "cluster_id": [2**31]}), 0, 1)
