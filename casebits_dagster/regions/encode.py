@@ -7,7 +7,6 @@ Memory: a block of text with its tokens, and the columns of the region's documen
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from casebits_dagster.codec.bytetable import Bytes, Cuts
 from casebits_dagster.codec.encode import EncodedDocuments, Encoder, Engine
 from casebits_dagster.codec.mixture import COST_UNIT, Mixture, PairCounter
 from casebits_dagster.filters.judge import KEEP
-from casebits_dagster.filters.region import RANGE_SHA256, reasons, verdicts_digest
+from casebits_dagster.filters.region import RANGE_SHA256, count_verdicts, document_id_column, reasons, verdicts_digest
 from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import Absent
 from casebits_dagster.records.layout import Home
@@ -88,15 +87,14 @@ def _filter_record(generation: Generation, index: int, home: Home) -> tuple[Docu
     table = pq.read_table(path)
     kept = table.filter(pc.equal(table["verdict"], KEEP))
     metrics = generation.policy.metrics
-    ids = kept["document_id"].combine_chunks()
     columns = DocumentColumns(
         positions=kept["position"].to_numpy(),
         clusters=kept["cluster"].to_numpy(),
-        document_ids=np.frombuffer(ids.buffers()[1], "V16", len(ids), ids.offset * 16),
+        document_ids=document_id_column(kept),
         scores=np.stack([kept[f"score_{name}"].to_numpy() for name in metrics], axis=1),
         metrics=metrics,
     )
-    counts = Counter({row["values"].as_py(): row["counts"].as_py() for row in pc.value_counts(table["verdict"])})
+    counts = count_verdicts(table)
     outcome = FilterOutcome(
         rows_read=len(table),
         dropped=reasons(counts, "dropped:"),
