@@ -13,7 +13,7 @@ import numpy as np
 from casebits_dagster.admission.checks import Proof
 from casebits_dagster.admission.documents import check_lines, read_lines, render_lines
 from casebits_dagster.admission.files import RegionFiles, read_files
-from casebits_dagster.admission.scores import Weights, read_weights
+from casebits_dagster.admission.scores import read_weights
 from casebits_dagster.admission.selection import (
     check_counts,
     check_documents,
@@ -60,7 +60,13 @@ def verify_region(
     scored = np.flatnonzero(judged.scored)
     sample = scored[proof.sample("L4_SCORES", len(scored))].tolist()
     spec, keeps_ids = generation.plan[index], generation.keeps_ids
-    source_range = SourceRange(generation.source, spec, policy.metrics, _weights(generation), keeps_ids)
+    source_range = SourceRange(
+        generation.source,
+        spec,
+        policy.metrics,
+        read_weights(generation.weights) if generation.weights else None,
+        keeps_ids,
+    )
     source, range_sha256 = source_range.read(set(sample), region.receipt, proof)
     check_rows(judged, source, proof)
     selection = check_selection(judged, source, policy, generation.pins.split, proof)
@@ -89,11 +95,6 @@ def verify_region(
         document_ids=sha256(selection.ids.tobytes()),
     )
     return _admission(region, generation, recheck, digests, proof)
-
-
-def _weights(generation: Generation) -> Weights | None:
-    pinned = generation.policy.weights
-    return read_weights(generation.codec_folder.parents[1] / "filters" / pinned.path) if pinned else None
 
 
 def _wanted_index(folder: Path, region: RegionFiles) -> int:

@@ -13,27 +13,11 @@ from numpy.typing import NDArray
 from casebits_dagster.filters import language, token_weights
 from casebits_dagster.filters.metrics import METRICS
 from casebits_dagster.records.errors import Absent, RecordError
-from casebits_dagster.records.pins import Generation
 from casebits_dagster.records.policy import FilterPolicy, Rule
 from casebits_dagster.records.record import micro, pin_place
 
 KEEP = "keep"
 _TEXT_FORMATS = ("parquet_text", "jsonl_text")
-
-
-def policy_file(generation: Generation) -> Path:
-    """Return the pin file of the generation's policy."""
-    return _filters(generation) / f"{generation.policy.policy_id}.toml"
-
-
-def weights_file(generation: Generation) -> Path | None:
-    """Return the file of token weights that the policy pins."""
-    weights = generation.policy.weights
-    return _filters(generation) / weights.path if weights else None
-
-
-def _filters(generation: Generation) -> Path:
-    return generation.codec_folder.parents[1] / "filters"
 
 
 def require_metrics(policy: FilterPolicy, path: Path, source_format: str) -> None:

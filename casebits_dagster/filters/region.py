@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from casebits_dagster.codec.bytetable import Bytes, Cuts
-from casebits_dagster.filters.judge import KEEP, judge, policy_file, require_metrics, verdict_names, weights_file
+from casebits_dagster.filters.judge import KEEP, judge, require_metrics, verdict_names
 from casebits_dagster.filters.metrics import score
 from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import CasebitsError
@@ -57,7 +57,7 @@ def filter_region(generation: Generation, index: int, home: Home) -> FilteredReg
 
     Raises NONDETERMINISTIC_REGION, replacing nothing, when a published region was made from other verdicts.
     """
-    require_metrics(generation.policy, policy_file(generation), generation.source.pin.format)
+    require_metrics(generation.policy, generation.policy_file, generation.source.pin.format)
     generation.require_runnable()
     region, digest = generation.plan[index], hashlib.sha256()
     require_source_file(generation.source, region.path)
@@ -154,7 +154,7 @@ def gather(text: Bytes, cuts: Cuts, keep: NDArray[np.bool_]) -> tuple[Bytes, Cut
 def _judged(generation: Generation, rows: SourceRows, kept: set[bytes]) -> tuple[pa.Table, NDArray[np.bool_]]:
     """Return the verdict table of a block, and which of its rows are kept; their ids are added to `kept`."""
     policy, readable = generation.policy, rows.problems == 0
-    scores = score(policy.metrics, rows, weights_file(generation))
+    scores = score(policy.metrics, rows, generation.weights)
     ids = document_ids(rows.text, rows.cuts)
     ids[~readable] = np.void(bytes(16))
     codes = judge(policy, scores, rows.clusters, ids, readable, kept)

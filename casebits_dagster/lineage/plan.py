@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from casebits_dagster.filters.judge import policy_file, require_metrics
+from casebits_dagster.filters.judge import require_metrics
 from casebits_dagster.records.layout import ADMISSION, RECEIPT, Home, region_id
 from casebits_dagster.records.pins import Generation, SourceFile
 from casebits_dagster.records.plan import RegionSpec, Unit
@@ -13,7 +13,7 @@ _FIRST = 20
 def plan_lines(generation: Generation, home: Home, *, whole: bool) -> list[str]:
     """Return the totals of a plan, which was computed again and checked as it was loaded, and its regions: the first
     ones, or all of them. Raises RecordError or Absent when its policy names a metric that cannot be computed."""
-    require_metrics(generation.policy, policy_file(generation), generation.source.pin.format)
+    require_metrics(generation.policy, generation.policy_file, generation.source.pin.format)
     shown = generation.plan if whole else generation.plan[:_FIRST]
     rest = len(generation.plan) - len(shown)
     return [

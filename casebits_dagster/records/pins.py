@@ -172,6 +172,16 @@ class Generation:
         return self.codec_folder / CodecFiles.MIXTURE if self.pins.codec.mixture_sha256 else None
 
     @property
+    def policy_file(self) -> Path:
+        """The pin file of the policy."""
+        return self.codec_folder.parents[1] / "filters" / f"{self.policy.policy_id}.toml"
+
+    @property
+    def weights(self) -> Path | None:
+        """The file of token weights that the policy pins; None where it pins none."""
+        return self.policy_file.parent / self.policy.weights.path if self.policy.weights else None
+
+    @property
     def keeps_ids(self) -> bool:
         """Whether the codec's ids are the source's own."""
         tokens = self.source.pin.format in TOKEN_FORMATS and self.pins.codec.format == "plain-1"
