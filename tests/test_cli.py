@@ -15,7 +15,6 @@ import pytest
 
 from casebits_dagster import cli
 from casebits_dagster.cli import main
-from casebits_dagster.lineage.mix_summary import mix_reports
 from casebits_dagster.lineage.records import WindowAudit
 from casebits_dagster.lineage.summary import summarise
 from casebits_dagster.orchestration import demo
@@ -24,6 +23,7 @@ from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.layout import ADMISSION, DOCUMENTS, IDS, RECEIPT, Home
 from casebits_dagster.records.mix import REPORT
 from casebits_dagster.records.pins import load_generation
+from tests.sample import mix_reports
 
 Output = pytest.CaptureFixture[str]
 

@@ -24,7 +24,6 @@ _STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with")
 _MARKERS = frozenset(("the", "of", "to"))
 _LETTER = r"A-Za-z\u00c0-\u1fff\u2c00-\u2fff\u3040-\U0010ffff"
 _POLICY = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
-_STOPS = tuple(".!?\u3002\uff0e\uff01\uff1f\u061f\u06d4\u0964\u0965\u203c\u2047")
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 _MODELS = ("advertisement", "exposition")
 _FEWEST_TOKENS = 64

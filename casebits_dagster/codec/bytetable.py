@@ -20,7 +20,6 @@ Ids: TypeAlias = "NDArray[np.uint16]"
 Bytes: TypeAlias = "NDArray[np.uint8]"
 Cuts: TypeAlias = "NDArray[np.int64]"
 END_MARKER = "<|endoftext|>"
-_WORD = 8
 
 
 def gpt2_alphabet() -> dict[str, int]:
@@ -35,25 +34,15 @@ def gpt2_alphabet() -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class ByteTable:
-    """The bytes of every token: `lengths` "<u4" (V,), `words` "<u8" (K, V), token bytes in 8-byte words, and `tokens`,
-    the same as an Arrow array of V binary values."""
+    """The bytes of every token: `tokens`, an Arrow array of V binary values, and their `lengths` "<u4" (V,)."""
 
     lengths: NDArray[np.uint32]
-    words: NDArray[np.uint64]
     tokens: pa.LargeBinaryArray
 
     @classmethod
     def of(cls, tokens: list[bytes]) -> ByteTable:
         """Return the table of tokens in id order."""
-        lengths = np.array([len(token) for token in tokens], "<u4")
-        width = max(1, -(-int(lengths.max(initial=1)) // _WORD)) * _WORD
-        padded = np.frombuffer(b"".join(token.ljust(width, b"\0") for token in tokens), "<u8")
-        words = np.ascontiguousarray(padded.reshape(len(tokens), width // _WORD).T)
-        return cls(lengths, words, pa.array(tokens, pa.large_binary()))
-
-    def token_bytes(self, token_id: int) -> bytes:
-        """Return the bytes of one token."""
-        return bytes(self.tokens[token_id].as_py())
+        return cls(np.array([len(token) for token in tokens], "<u4"), pa.array(tokens, pa.large_binary()))
 
     def cuts(self, ids: Ids) -> Cuts:
         """Return where each token begins in the decoded bytes: "<i8" (n + 1,), last = number of bytes."""

@@ -237,9 +237,8 @@ def train_mixture(table: ByteTable, pairs: Pairs, components: int = len(COMPONEN
 
 def letter_table(table: ByteTable) -> NDArray[np.uint8]:
     """Return which bytes of each token are ASCII letters: 0 or 1, (V, 16)."""
-    padded = np.zeros((len(table.lengths), MAX_TOKEN_BYTES), np.uint8)
-    found = np.ascontiguousarray(table.words.T).view(np.uint8)[:, :MAX_TOKEN_BYTES]
-    padded[:, : found.shape[1]] = found
+    tokens = (token[:MAX_TOKEN_BYTES].ljust(MAX_TOKEN_BYTES, b"\0") for token in table.tokens.to_pylist())
+    padded = np.frombuffer(b"".join(tokens), np.uint8).reshape(-1, MAX_TOKEN_BYTES)
     return ((padded | 0x20) - np.uint8(0x61) < 26).astype(np.uint8)
 
 

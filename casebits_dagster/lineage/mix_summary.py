@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 
-from casebits_dagster.records.layout import Home
 from casebits_dagster.records.mix import REPORT, MarginReport, MixReport
 
 
@@ -14,12 +13,6 @@ def read_report(folder: Path) -> MixReport:
     """Return the report of the mix in a folder."""
     path = folder / REPORT
     return MixReport.parse(path.read_bytes(), str(path))
-
-
-def mix_reports(home: Home) -> dict[str, MixReport]:
-    """Return the report of every mix below the home, by name."""
-    paths = sorted((home.root / "mixes").glob(f"*/{REPORT}"))
-    return {path.parent.name: read_report(path.parent) for path in paths}
 
 
 def mix_lines(report: MixReport) -> list[str]:

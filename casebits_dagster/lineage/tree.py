@@ -1,7 +1,8 @@
 """What lies below a home, as hashes: two runs made the same bytes exactly when their snapshots are equal.
 
 Left out is what is outside identity: run records, rejections (they name runs), the index (a cache), staging, Dagster's
-own instance, and LATEST.json, the one file that carries times. Cost: one hash of every file.
+own instance, LATEST.json, the one file that carries times, and the verdicts: working files, whose Parquet bytes depend
+on the library and whose content is in the receipts. Cost: one hash of every file.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from casebits_dagster.records.digests import sha256, sha256_file
 from casebits_dagster.records.layout import Home
 
 _OUTSIDE_TOP = {".staging", "dagster"}
-_OUTSIDE_GENERATION = {"runs", "rejections", "index", "LATEST.json"}
+_OUTSIDE_GENERATION = {"runs", "rejections", "index", "verdicts", "LATEST.json"}
 
 
 def snapshot(home: Home) -> dict[str, str]:

@@ -15,7 +15,6 @@ RAW_BYTES = "raw_bytes.u64le"
 DOCUMENTS = "documents.jsonl"
 RECEIPT = "receipt.json"
 ADMISSION = "admission.json"
-ARRAY_DTYPES = {IDS: "<u2", CASES: "<u2", OFFSETS: "<u8", RAW_BYTES: "<u8"}
 
 
 @dataclass(frozen=True, slots=True)

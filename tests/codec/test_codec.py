@@ -138,7 +138,7 @@ def test_the_encoder_keeps_to_one_thread_unless_it_is_given_more(allowed: str | 
 
 def test_a_worked_example() -> None:
     encoded = ENCODER.encode(*columns(["The NASA", ""]))
-    tokens = [CODEC.table.token_bytes(int(token)) for token in encoded.ids]
+    tokens = [CODEC.table.tokens[int(token)].as_py() for token in encoded.ids]
     assert b"".join(tokens) == b"the nasa"
     assert tokens[0] == b"the"
     assert encoded.cases[0] == 0b001
@@ -151,7 +151,7 @@ def test_a_worked_example() -> None:
 def test_masks_reach_the_sixteenth_byte_from_any_bit() -> None:
     table = ENCODER.table
     longest = int(np.flatnonzero(table.lengths == table.lengths.max())[0])
-    spelled = table.token_bytes(longest)
+    spelled = table.tokens[longest].as_py()
     want = sum(1 << place for place, byte in enumerate(spelled) if chr(byte).isalpha())
     for lead in range(9):
         # A lead of lines puts the first bit of the mask on every bit of a byte.

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import pytest
 
 from casebits_dagster.records.digests import sha256
-from casebits_dagster.records.layout import ADMISSION, ARRAY_DTYPES, DOCUMENTS, RECEIPT
+from casebits_dagster.records.layout import ADMISSION, ARRAY_NAMES, DOCUMENTS, RECEIPT
 from tests.crashes.journal import Operation, record
 from tests.crashes.model import Promise, State, crash_states
 from tests.crashes.work import golden_pins
@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed"),
 ]
-CLAIMED = {*ARRAY_DTYPES, DOCUMENTS, RECEIPT}
+CLAIMED = {*ARRAY_NAMES["casebits-1"].dtypes, DOCUMENTS, RECEIPT}
 GENERATION = "generations/golden/"
 # Working files and caches: read through digests that tell a torn one, and made again.
 REMADE = (f"{GENERATION}verdicts/", f"{GENERATION}index/")

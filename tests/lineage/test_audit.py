@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from casebits_dagster.lineage.audit import audit_window
-from casebits_dagster.lineage.mix_summary import mix_reports
 from casebits_dagster.lineage.records import WindowAudit
 from casebits_dagster.lineage.render import audit_markdown, audit_text
 from casebits_dagster.records.digests import proven_root, sha256
@@ -23,6 +22,7 @@ from casebits_dagster.records.layout import ADMISSION, CASES, DOCUMENTS, IDS, OF
 from casebits_dagster.records.mix import MANIFEST, REPORT, SEGMENTS, TABLE
 from casebits_dagster.records.pins import Generation, load_generation
 from casebits_dagster.records.region import Receipt
+from tests.sample import mix_reports
 
 
 @pytest.fixture(scope="session")

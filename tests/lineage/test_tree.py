@@ -20,6 +20,7 @@ def test_a_snapshot_leaves_out_what_is_outside_identity(home: Home) -> None:
         "generations/g/LATEST.json": b"",
         "generations/g/runs/00000/a.json": b"",
         "generations/g/rejections/00000/a.json": b"",
+        "generations/g/verdicts/00000.parquet": b"",
         "dagster/runs.db": b"",
         ".staging/x/ids": b"",
     }

@@ -73,7 +73,7 @@ def kept_texts(kept: Path) -> list[bytes]:
 def spelled_by_bytes(texts: list[bytes]) -> list[list[int]]:
     """Return the texts in GPT-2's single-byte ids: ids that no encoder would choose, so keeping them shows."""
     table = ByteTable.of(read_vocabulary(gpt2_file("encoder.json")))
-    ids = {table.token_bytes(token): token for token in range(GPT2_SEPARATOR)}
+    ids = {table.tokens[token].as_py(): token for token in range(GPT2_SEPARATOR)}
     return [[ids[bytes([byte])] for byte in text] for text in texts]
 
 

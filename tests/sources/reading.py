@@ -19,7 +19,7 @@ GPT2 = SourceVocabulary(gpt2_file("encoder.json"), GPT2_SEPARATOR, GPT2_FILES["e
 READING = Reading(GPT2)
 SEPARATOR = GPT2_SEPARATOR
 TABLE = byte_table(GPT2)
-SPELLED = [TABLE.token_bytes(token) for token in range(len(TABLE.lengths))]
+SPELLED = TABLE.tokens.to_pylist()
 
 HELLO = [15496, 11, 995]  # "Hello, world"
 EURO = [26391]  # the three bytes of U+20AC
