@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from casebits_dagster.codec.bytetable import Bytes, Cuts, Ids
+from casebits_dagster.records.errors import RecordError
 from casebits_dagster.records.pins import SourceVocabulary
 from casebits_dagster.records.plan import RegionSpec
 from casebits_dagster.stores.base import Store
@@ -70,6 +71,13 @@ class RangeHash(Protocol):
     """A running hash (of `hashlib`), fed with the bytes that a range covers, in order."""
 
     def update(self, content: bytes | memoryview, /) -> None: ...
+
+
+def damaged(error: Exception, path: str, kind: str) -> Exception:
+    """Return the refusal of a file that Arrow cannot read; an error of the machine, which has a number, is itself."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error
+    return RecordError("SOURCE_FORMAT", path, f"not {kind}: {error}")
 
 
 # A format reads one region of one file: blocks of rows in order. When all were taken, the hash has seen exactly the

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from casebits_dagster.records.errors import RecordError
 from casebits_dagster.records.plan import RegionSpec
-from casebits_dagster.sources.columns import PROBLEMS, RangeHash, Reading, SourceRows
+from casebits_dagster.sources.columns import PROBLEMS, RangeHash, Reading, SourceRows, damaged
 from casebits_dagster.sources.ranges import (
     BLOCK,
     LINE_FEED,
@@ -86,7 +86,7 @@ def _decompressed(raw: _HashedFile, path: str, block: int) -> Iterator[tuple[int
                 yield at, content
                 at += len(content)
     except (pa.ArrowException, OSError) as error:
-        raise RecordError("SOURCE_FORMAT", path, f"not {codec}: {error}") from error
+        raise damaged(error, path, codec) from error
 
 
 def _parse(lines: Records, limit: int) -> SourceRows:

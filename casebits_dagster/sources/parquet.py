@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from casebits_dagster.records.errors import RecordError
 from casebits_dagster.records.plan import RegionSpec
-from casebits_dagster.sources.columns import RangeHash
+from casebits_dagster.sources.columns import RangeHash, damaged
 from casebits_dagster.stores.base import RangedFile, Store
 
 CLUSTER = "cluster_id"
@@ -79,7 +79,7 @@ def _batches(file: pq.ParquetFile, rows: int, group: int, names: list[str], path
     try:
         yield from file.iter_batches(rows, row_groups=[group], columns=names, use_threads=False)
     except (pa.ArrowException, OSError) as error:
-        raise _damaged(error, path) from error
+        raise damaged(error, path, "a Parquet file") from error
 
 
 class _Window(RangedFile):
@@ -104,14 +104,7 @@ def _open(file: RangedFile, path: str) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(file)
     except (pa.ArrowException, OSError) as error:
-        raise _damaged(error, path) from error
-
-
-def _damaged(error: Exception, path: str) -> Exception:
-    """Return the refusal of a file that Arrow cannot read; an error of the system, which has a number, is itself."""
-    if isinstance(error, OSError) and error.errno is not None:
-        return error
-    return RecordError("SOURCE_FORMAT", path, f"not a Parquet file: {error}")
+        raise damaged(error, path, "a Parquet file") from error
 
 
 def _groups(metadata: pq.FileMetaData, region: RegionSpec) -> Iterator[tuple[int, int]]:
