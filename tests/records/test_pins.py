@@ -362,7 +362,19 @@ HISTORY = "small-llm-corpus-100b-v2 is provenance only: it is never read (name t
         ),
         *(
             ([("nobody/texts", repo)], f"PIN_INVALID line 10: source.repo: {NAMED_HUB} {repo}")
-            for repo in ("texts", "a/b/c", "a--b/c", "a/b.git", "a/b..c", "a b/c", "../a", "a/.b", "a/b.")
+            for repo in (
+                "texts",
+                "a/b/c",
+                "a--b/c",
+                "a/b.git",
+                "a/b..c",
+                "a b/c",
+                "../a",
+                "a/.b",
+                "a/b.",
+                "a-/b",
+                "a/" + "b" * 95,
+            )
         ),
         (
             [('"dataset"', '"folder"')],

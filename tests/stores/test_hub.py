@@ -95,7 +95,7 @@ def test_only_failures_that_bring_nothing_count(store: HubStore, server: HubServ
 
 
 @pytest.mark.parametrize("stage", ["look", "read", "storage"])
-@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 501, 503, 504, 529])
 def test_a_server_that_is_busy_is_asked_again(store: HubStore, server: HubServer, stage: Any, status: int) -> None:
     server.faults = [Fault(stage=stage, status=status)] * 3
     assert (store.get("a.bin"), server.count(stage), server.faults) == (CONTENT, 4, [])
@@ -172,6 +172,15 @@ RANGE = "206 bytes 0-1023/1024, 1024 bytes"
             f"expected revision, size and tag, read revision {REVISION}, None bytes, tag None",
         ),
         (
+            Fault(stage="look", headers={"X-Linked-Size": "-5"}),
+            f"STORE_PROTOCOL {WHERE}: ENDPOINT does not answer as the Hub does, "
+            f"expected revision, size and tag, read revision {REVISION}, -5 bytes, tag {SHA256}",
+        ),
+        (
+            Fault(stage="storage", headers={"Content-Encoding": "gzip"}),
+            f"STORE_PROTOCOL {WHERE}: expected bytes as they are, read gzip",
+        ),
+        (
             Fault(stage="read", status=403, headers={"X-Error-Message": "no"}),
             f"STORE_FORBIDDEN {WHERE}: ENDPOINT answers 403: no (log in with `hf auth login` or set HF_TOKEN to a "
             "token that may read it; a gated dataset also asks you to accept its terms at ENDPOINT/datasets/"
@@ -234,6 +243,12 @@ def test_a_gated_dataset_says_how_to_log_in(server: HubServer, monkeypatch: pyte
     )
     monkeypatch.setenv("HF_TOKEN", "hf_other")
     assert store.size("a.bin") == 1024
+
+
+def test_a_token_that_no_header_can_carry_is_named(server: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_\u00e9")
+    with pytest.raises(Refused, match=r"^STORE_FORBIDDEN .*the token is not of ASCII characters"):
+        HubStore(REPO, REVISION, server.endpoint, QUICK).size("a.bin")
 
 
 @pytest.mark.parametrize("revision", ["main", "refs/convert/parquet", "0123456", REVISION.upper().replace("0", "A")])
