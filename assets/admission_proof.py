@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import dagster as dg
 from dagster import AssetExecutionContext
 
-from casebits_dagster.admission import admit_region
+from casebits_dagster.admission import admit_apart
 from casebits_dagster.orchestration import describe_region as describe
 from casebits_dagster.orchestration.checks import LAYERS, admitted_layers, refusal, rejected_layers
 from casebits_dagster.orchestration.metadata import made_from
@@ -33,7 +33,7 @@ def admission_proof(generation: Generation) -> dg.AssetsDefinition:
         by_region=True,
     )
     def asset(context: AssetExecutionContext, corpus: Corpus) -> Iterator[dg.AssetCheckResult | Materialized]:
-        """**The proof of the region**, by code that shares nothing with the producer's.
+        """**The proof of the region**, by code that shares nothing with the producer's, in a process of its own.
 
         Hashes the files where they are published, decodes every document, reads the source rows again by itself, and
         compares text, order, selection and split. Only then is `admission.json` linked in: without it the region does
@@ -41,7 +41,7 @@ def admission_proof(generation: Generation) -> dg.AssetsDefinition:
         """
         try:
             with recorded(context, corpus.home, VERSION) as region:
-                done = admit_region(generation, region, corpus.home, run_id=context.run.run_id)
+                done = admit_apart(generation, region, corpus.home, run_id=context.run.run_id)
         except Rejected as rejected:
             yield from rejected_layers(rejected)
             raise dg.Failure(str(rejected), metadata=refusal(rejected), allow_retries=False) from rejected

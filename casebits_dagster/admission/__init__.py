@@ -7,6 +7,7 @@ vocabulary files and re-derives every decision; it shares only `records` and the
 
 from casebits_dagster.admission.admit import Admitted, admit_region
 from casebits_dagster.admission.checks import Check, check_table
+from casebits_dagster.admission.process import admit_apart
 from casebits_dagster.admission.verify import VERIFIER, verify_region
 
-__all__ = ["VERIFIER", "Admitted", "Check", "admit_region", "check_table", "verify_region"]
+__all__ = ["VERIFIER", "Admitted", "Check", "admit_apart", "admit_region", "check_table", "verify_region"]

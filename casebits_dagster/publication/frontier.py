@@ -47,33 +47,60 @@ class Advanced:
 
 
 def advance_frontier(generation: Generation, home: Home, *, now: datetime) -> Advanced:
-    """Extend the frontier over every region admitted since, and return it. Raises Absent while region 0 is missing."""
-    folder, store = home.generation(generation.name), LocalStore(home.generation(generation.name).root, home.staging)
+    """Extend the frontier over every region admitted since, and return it. Raises Absent while region 0 is missing.
+
+    Of several runs at once each gets one of the frontiers that they make together, none an error.
+    """
+    folder = home.generation(generation.name)
+    store = LocalStore(folder.root, home.staging)
     codec_files = publish_codec(generation, folder, store)
-    previous = _newest_manifest(folder, generation)
+    changed = False
+    while True:
+        previous = _newest_manifest(folder, generation)
+        extended = _extended(generation, folder, previous, codec_files)
+        manifest = extended or previous
+        if manifest is None:
+            where = f"{generation.name}/regions/{region_id(0)}/{ADMISSION}"
+            raise Absent(
+                "ADMISSION_MISSING", where, "no region is admitted", remedy="materialise admission_proof first"
+            )
+        made = _put_manifest(store, folder, extended) if extended else False
+        changed = changed or bool(made)
+        # Whoever loses a race starts over from what the winner made: each turn, somebody's frontier has grown.
+        if made is not None and (latest := _swap_latest(folder, store, manifest, now)):
+            break
+    beyond = range(manifest.count + 1, len(generation.plan))
+    return Advanced(
+        manifest=manifest,
+        manifest_sha256=sha256(manifest.to_bytes()),
+        latest=latest,
+        changed=changed,
+        waiting=tuple(k for k in beyond if (folder.region(k) / ADMISSION).exists()),
+        first_missing=manifest.count if manifest.count < manifest.plan.total else None,
+    )
+
+
+def _extended(
+    generation: Generation, folder: GenerationFolder, previous: Manifest | None, codec: tuple[StoredFile, ...]
+) -> Manifest | None:
+    """Return the next version over all regions admitted since the previous one, None when there is none."""
     admitted: dict[int, AdmittedRegion] = {}
     index, table = previous.count if previous else 0, Codec.load(folder.codec).table
     while index < len(generation.plan) and (folder.region(index) / ADMISSION).exists():
         admitted[index] = _admitted(generation, folder, index, table)
         index += 1
     plan = PlanPin(total=len(generation.plan), sha256=generation.plan_sha256)
-    extended = extend(previous, admitted, generation=generation.name, plan=plan, codec=codec_files)
-    manifest = extended or previous
-    if manifest is None:
-        where = f"{generation.name}/regions/{region_id(0)}/{ADMISSION}"
-        raise Absent("ADMISSION_MISSING", where, "no region is admitted", remedy="materialise admission_proof first")
-    if extended:
-        store.put_new(_relative(folder, folder.manifest(extended.version)), extended.to_bytes())
-    latest = _swap_latest(folder, store, manifest, now)
-    beyond = range(manifest.count + 1, len(generation.plan))
-    return Advanced(
-        manifest=manifest,
-        manifest_sha256=sha256(manifest.to_bytes()),
-        latest=latest,
-        changed=extended is not None,
-        waiting=tuple(k for k in beyond if (folder.region(k) / ADMISSION).exists()),
-        first_missing=manifest.count if manifest.count < manifest.plan.total else None,
-    )
+    return extend(previous, admitted, generation=generation.name, plan=plan, codec=codec)
+
+
+def _put_manifest(store: LocalStore, folder: GenerationFolder, manifest: Manifest) -> bool | None:
+    """Publish a version; False when another run published the same one meanwhile, None when it published another."""
+    try:
+        return store.put_new(_relative(folder, folder.manifest(manifest.version)), manifest.to_bytes())
+    except CasebitsError as error:
+        if error.code != "STORE_CONFLICT":
+            raise
+        return None
 
 
 def publish_codec(generation: Generation, folder: GenerationFolder, store: LocalStore) -> tuple[StoredFile, ...]:
@@ -150,7 +177,8 @@ def _read_manifest(folder: GenerationFolder, version: int) -> Manifest:
     return manifest
 
 
-def _swap_latest(folder: GenerationFolder, store: LocalStore, manifest: Manifest, now: datetime) -> Latest:
+def _swap_latest(folder: GenerationFolder, store: LocalStore, manifest: Manifest, now: datetime) -> Latest | None:
+    """Return LATEST, naming the manifest. None when another run moved it meanwhile."""
     raw, path = manifest.to_bytes(), folder.manifest(manifest.version)
     before = folder.latest.read_bytes() if folder.latest.exists() else None
     old = Latest.parse(before, "LATEST.json") if before else None
@@ -169,10 +197,7 @@ def _swap_latest(folder: GenerationFolder, store: LocalStore, manifest: Manifest
         published_at=now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         expires_at=None,
     )
-    if not store.replace("LATEST.json", before, latest.to_bytes()):
-        remedy = "another run advanced the frontier meanwhile: run again"
-        raise CasebitsError("LATEST_BEHIND", "LATEST.json", "changed while it was being replaced", remedy=remedy)
-    return latest
+    return latest if store.replace("LATEST.json", before, latest.to_bytes()) else None
 
 
 def _relative(folder: GenerationFolder, path: Path) -> str:

@@ -77,6 +77,9 @@ class GenerationFolder:
     def rejections(self, index: int) -> Path:
         return self.root / "rejections" / region_id(index)
 
+    def set_aside(self, index: int) -> Path:
+        return self.rejections(index) / "files"
+
     @property
     def manifests(self) -> Path:
         return self.root / "frontier" / "manifests"

@@ -216,12 +216,13 @@ class Admission(Record):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rejection(Record):
     """Why a region was not admitted: the check, and where it failed. Document and position are null when the fault is
-    of a whole file."""
+    of a whole file. `receipt_sha256` is of the receipt as it was found, empty where there was none."""
 
-    SCHEMA: ClassVar[str] = "casebits/rejection/1"
+    SCHEMA: ClassVar[str] = "casebits/rejection/2"
 
     generation: Name
     region: RegionName
+    receipt_sha256: str
     check: Text
     where: Text
     problem: str

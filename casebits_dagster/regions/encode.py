@@ -1,6 +1,6 @@
 """The encode stage of one region: kept text in, the claimed files published.
 
-A region that is already published with the same claim is left as it is; a rerun that makes other bytes is refused.
+A region that is already published with the same claim is left as it is; see `regions.publish` for one that differs.
 Memory: a block of text with its tokens, and the columns of the region's documents.
 """
 
@@ -26,6 +26,7 @@ from casebits_dagster.records.errors import Absent
 from casebits_dagster.records.layout import Home
 from casebits_dagster.records.pins import Generation
 from casebits_dagster.records.region import Receipt, Separator
+from casebits_dagster.regions.publish import publish_region
 from casebits_dagster.regions.write import DocumentColumns, FilterOutcome, write_region
 from casebits_dagster.stores.local import LocalStore
 
@@ -65,13 +66,12 @@ def encode_region(generation: Generation, index: int, home: Home, engine: Engine
         work = staging / "region"
         work.mkdir()
         receipt = write_region(work, generation, index, blocks, columns, outcome)
-        target = folder.region(index)
-        published = store.publish_folder(work, target.relative_to(home.root).as_posix())
+        published = publish_region(work, receipt, folder, store)
     pairs, tokens = counter.pairs(), max(1, receipt.counts.tokens)
     return EncodedRegion(
         receipt=receipt,
         receipt_sha256=sha256(receipt.to_bytes()),
-        folder=target,
+        folder=folder.region(index),
         published=published,
         encoder=encoder.engine,
         mask_bits_per_token=mixture.cost(pairs) / COST_UNIT / tokens if mixture else 0.0,

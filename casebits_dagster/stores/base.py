@@ -6,9 +6,9 @@ import io
 import re
 from typing import Protocol
 
-from casebits_dagster.records.errors import Refused
+from casebits_dagster.records.errors import CasebitsError, Refused
 
-_UNSAFE = re.compile(r"^/|(^|/)\.\.?(/|$)|//|[\\\0]")
+_UNSAFE = re.compile(r"^/|(^|/)\.\.?(/|$)|//|[\\\0-\x1f\x7f]")
 
 
 class Store(Protocol):
@@ -33,6 +33,12 @@ class WritableStore(Store, Protocol):
         Raises CasebitsError STORE_CONFLICT when other bytes stand under that name; they are left as they are.
         """
 
+    def replace(self, path: str, expected: bytes | None, content: bytes) -> bool:
+        """Compare and swap: set the file to `content` if it now holds `expected` (None: is absent), durably.
+
+        Returns False, having changed nothing, when it holds something else.
+        """
+
     def exists(self, path: str) -> bool: ...
 
     def list(self, prefix: str) -> list[str]:
@@ -44,6 +50,12 @@ def safe_path(path: str) -> str:
     if not path or _UNSAFE.search(path):
         raise Refused("PATH_UNSAFE", path, "name would leave its root", expected="a relative path", read=path)
     return path
+
+
+def conflict(path: str) -> CasebitsError:
+    """Return the error of a publication that found other bytes under its name."""
+    remedy = "what is published is never overwritten; a change is a new name"
+    return CasebitsError("STORE_CONFLICT", path, "other bytes are published", remedy=remedy)
 
 
 class RangedFile(io.RawIOBase):

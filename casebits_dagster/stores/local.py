@@ -14,11 +14,11 @@ import filecmp
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from casebits_dagster.records.errors import Absent, CasebitsError
-from casebits_dagster.stores.base import safe_path
+from casebits_dagster.records.errors import Absent
+from casebits_dagster.stores.base import conflict, safe_path
 
 _LOCK = ".lock"
 
@@ -68,8 +68,7 @@ class LocalStore:
             except FileExistsError as error:
                 if target.read_bytes() == content:
                     return False
-                remedy = "what is published is never overwritten; a change is a new name"
-                raise CasebitsError("STORE_CONFLICT", path, "other bytes are published", remedy=remedy) from error
+                raise conflict(path) from error
         fsync_folder(target.parent)
         return True
 
@@ -80,9 +79,7 @@ class LocalStore:
         """
         target = self.local(path)
         make_folder(target.parent)
-        make_folder(self.staging)
-        with (self.staging / "lock").open("wb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with self.exclusive():
             if (target.read_bytes() if target.exists() else None) != expected:
                 return False
             with self.staged("file") as folder:
@@ -90,6 +87,14 @@ class LocalStore:
                 (folder / "content").rename(target)
             fsync_folder(target.parent)
         return True
+
+    @contextlib.contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Hold the store's one lock: for what takes more than one step, such as compare and swap. Keep it short."""
+        make_folder(self.staging)
+        with (self.staging / "lock").open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     @contextlib.contextmanager
     def staged(self, label: str) -> Iterator[Path]:
@@ -122,11 +127,11 @@ class LocalStore:
             elif path.is_dir() and not _lock_of(path).exists():
                 shutil.rmtree(path, ignore_errors=True)
 
-    def publish_folder(self, staged: Path, path: str) -> bool:
+    def publish_folder(self, staged: Path, path: str, added_later: Collection[str] = ()) -> bool:
         """Move a finished staging folder onto its name, durably. True when this call published it.
 
-        False when a folder with the same files, byte for byte, is there (files added later, such as an admission, do
-        not count). Raises CasebitsError NONDETERMINISTIC_REGION when it differs; the published one stays.
+        False when a folder with the same files, byte for byte, is there; names of `added_later` may be there as well.
+        Raises CasebitsError STORE_CONFLICT, naming the first file that differs, when it is another one; it stays.
         """
         target = self.local(path)
         make_folder(target.parent)
@@ -139,12 +144,8 @@ class LocalStore:
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                 raise
-            names = sorted(file.name for file in staged.iterdir())
-            _, different, missing = filecmp.cmpfiles(staged, target, names, shallow=False)
-            if different or missing:
-                where = f"{path}/{(different + missing)[0]}"
-                problem = "a rerun made other bytes than the published ones"
-                raise CasebitsError("NONDETERMINISTIC_REGION", where, problem) from error
+            if different := differing(staged, target, added_later):
+                raise conflict(f"{path}/{different[0]}") from error
             return False
         fsync_folder(target.parent)
         return True
@@ -187,6 +188,14 @@ def _names(path: Path, descriptor: int) -> bool:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except FileNotFoundError:
         return False
+
+
+def differing(made: Path, found: Path, added_later: Collection[str] = ()) -> list[str]:
+    """Return the sorted names whose files are not the same, regular and byte for byte, in both flat folders."""
+    names, there = ({path.name for path in folder.iterdir()} for folder in (made, found))
+    same = (name for name in names & there if not (found / name).is_symlink() and (found / name).is_file())
+    equal = [name for name in same if filecmp.cmp(made / name, found / name, shallow=False)]
+    return sorted((names | there.difference(added_later)).difference(equal))
 
 
 def write_durably(path: Path, content: bytes) -> None:

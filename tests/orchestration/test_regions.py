@@ -6,6 +6,7 @@ import json
 
 import dagster as dg
 
+from casebits_dagster.orchestration.checks import LAYERS
 from casebits_dagster.orchestration.runs import RunRecord
 from casebits_dagster.records.digests import sha256_file
 from casebits_dagster.records.layout import ADMISSION, IDS, RECEIPT
@@ -141,6 +142,17 @@ def test_a_broken_region_fails_its_check_and_is_never_admitted(graph: Graph) -> 
     assert Rejection.parse(rejection.read_bytes(), rejection.name).check == "L1_HASH"
     (record,) = [path for path in graph.home.generation("sample").runs(13).iterdir() if result.run_id in path.name]
     assert json.loads(record.read_bytes())["stages"][0]["outcome"] == "L1_HASH"
+
+
+def test_a_rejected_region_is_made_again_by_a_rerun_and_blocks_no_other(graph: Graph) -> None:
+    graph.region(REGION, "filtered_documents", "encoded_arrays")
+    folder = graph.home.generation("sample").region(13)
+    (folder / IDS).write_bytes((folder / IDS).read_bytes()[::-1])
+    assert graph.region(REGION, "admission_proof").success is False
+    assert graph.region("00008").success is True
+    result = graph.region(REGION)
+    assert checks(result) == dict.fromkeys(LAYERS, True)
+    assert metadata(result, "sample/encoded_arrays")["written"] == "published now"
 
 
 def test_a_failure_is_not_retried(graph: Graph) -> None:

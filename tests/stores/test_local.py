@@ -76,12 +76,14 @@ def test_a_folder_is_published_by_one_rename(store: LocalStore) -> None:
     assert staged.exists() is False
 
 
-def test_a_folder_with_the_same_bytes_is_adopted_whatever_was_added_later(store: LocalStore) -> None:
+def test_a_folder_with_the_same_bytes_is_adopted_with_what_may_be_added_later(store: LocalStore) -> None:
     files = {"ids": b"\1\0", "receipt.json": b"{}\n"}
     store.publish_folder(_staged(store, "one", files), "regions/00000")
     store.put_new("regions/00000/admission.json", b"{}\n")
-    assert store.publish_folder(_staged(store, "two", files), "regions/00000") is False
+    assert store.publish_folder(_staged(store, "two", files), "regions/00000", ["admission.json"]) is False
     assert _tree(store.root / "regions/00000") == files | {"admission.json": b"{}\n"}
+    with pytest.raises(CasebitsError, match=r"^STORE_CONFLICT regions/00000/admission.json: other bytes"):
+        store.publish_folder(_staged(store, "three", files), "regions/00000")
 
 
 @pytest.mark.parametrize(
@@ -96,7 +98,8 @@ def test_a_folder_with_other_bytes_is_refused_and_the_first_stays(
     with pytest.raises(CasebitsError) as caught:
         store.publish_folder(_staged(store, "two", second), "regions/00000")
     assert str(caught.value) == (
-        f"NONDETERMINISTIC_REGION regions/00000/{where}: a rerun made other bytes than the published ones"
+        f"STORE_CONFLICT regions/00000/{where}: other bytes are published "
+        "(what is published is never overwritten; a change is a new name)"
     )
     assert _tree(store.root / "regions/00000") == first
     assert _tree(store.staging / "two") == second
