@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
@@ -53,3 +54,13 @@ def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
     """With CASEBITS_NO_SKIP=1, as in CI, a test that did not run is a failure (an expected failure did run)."""
     if os.environ.get("CASEBITS_NO_SKIP") == "1" and report.outcome == "skipped" and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print which layer of the proof refused how many faults, when the catalogue was run."""
+    module = sys.modules.get("tests.faults.test_faults")
+    if module and module.REFUSED:
+        from tests.faults.table import summary
+
+        terminalreporter.section("faults refused by the proof; one by one in docs/faults.md", "-")
+        terminalreporter.write("\n".join(summary(module.REFUSED)) + "\n")
