@@ -13,7 +13,7 @@ import dagster as dg
 from casebits_dagster.orchestration.jobs import generation_jobs
 from casebits_dagster.orchestration.resources import Corpus
 from casebits_dagster.records.errors import Absent
-from casebits_dagster.records.layout import Home, home_from_environment
+from casebits_dagster.records.layout import Home, home_from_environment, shared_from_environment
 from casebits_dagster.records.pins import default_pins_folder, generation_names, load_generation
 from casebits_dagster.records.recipe import load_recipes, require_known
 
@@ -21,7 +21,7 @@ from casebits_dagster.records.recipe import load_recipes, require_known
 @dg.definitions
 def defs() -> dg.Definitions:
     """Return the code location of this checkout, working in `$CASEBITS_HOME`."""
-    return build(default_pins_folder(), Home(home_from_environment()))
+    return build(default_pins_folder(), Home(home_from_environment(), shared_from_environment()))
 
 
 def build(pins_folder: Path, home: Home) -> dg.Definitions:
@@ -40,7 +40,7 @@ def build(pins_folder: Path, home: Home) -> dg.Definitions:
         + [packed_mix(recipe, recipes) for recipe in recipes]
         + codec_assets(pins_folder, generations),
         jobs=[job for generation in generations for job in generation_jobs(generation, recipes)],
-        resources={"corpus": Corpus(root=str(home.root))},
+        resources={"corpus": Corpus(root=str(home.root), shared=home.shared)},
         # A process a step costs 13 s a run of a region; the run's own process is enough of a fence.
         executor=dg.in_process_executor,
     )

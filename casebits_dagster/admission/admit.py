@@ -12,11 +12,13 @@ from pathlib import Path
 
 from casebits_dagster.admission.verify import verify_region
 from casebits_dagster.records.digests import sha256, sha256_file
-from casebits_dagster.records.errors import CasebitsError, RecordError, Rejected
-from casebits_dagster.records.layout import ADMISSION, RECEIPT, GenerationFolder, Home, region_id
+from casebits_dagster.records.errors import CasebitsError, Conflict, RecordError, Rejected
+from casebits_dagster.records.layout import ADMISSION, RECEIPT, Home, region_id
 from casebits_dagster.records.pins import Generation
 from casebits_dagster.records.region import Admission, RegionName, Rejection
+from casebits_dagster.stores.base import WritableStore
 from casebits_dagster.stores.local import LocalStore, make_folder
+from casebits_dagster.stores.regions import pull_region, require_pushed, shared_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,30 +35,49 @@ def admit_region(generation: Generation, index: int, home: Home, *, run_id: str,
 
     Raises REGION_CHANGED when a rerun replaced the region's claim while it was proven.
     """
-    place = home.generation(generation.name)
-    store = LocalStore(home.root, home.staging)
+    place, name = home.generation(generation.name), generation.name
+    store, shared = LocalStore(home.root, home.staging), shared_store(home)
+    pull_region(home, name, index)
+    folder = place.region(index)
     try:
-        found = verify_region(place.region(index), generation, index=index, verdicts=place.verdicts(index), full=full)
+        found = verify_region(folder, generation, index=index, verdicts=place.verdicts(index), full=full)
     except Rejected as error:
-        _record(generation.name, index, error, place, store, run_id)
+        rejection = _rejection(name, index, error, folder / RECEIPT)
+        for target in (store, shared):
+            if target:
+                _record(rejection, target, _name(place.rejections(index) / run_id, store))
         raise
-    receipt = place.region(index) / RECEIPT
+    require_pushed(home, found)
     with store.exclusive():
-        if (read := sha256_file(receipt)) != found.receipt_sha256:
-            where, remedy = _name(receipt, store), "prove it again"
-            expected = f"sha256 {found.receipt_sha256}"
-            raise CasebitsError(
-                "REGION_CHANGED", where, "while it was proven", expected=expected, read=read, remedy=remedy
-            )
-        return _publish(found, store, place.region(index) / ADMISSION, place.set_aside(index))
+        _require_still(folder / RECEIPT, found, store)
+        _set_aside_nonsense(folder / ADMISSION, place.set_aside(index))
+        path = _name(folder / ADMISSION, store)
+        if shared is None:
+            return _publish(found, store, path)
+        admitted = _publish(found, shared, path)
+        store.put_new(path, admitted.admission.to_bytes())
+        return admitted
 
 
-def _record(
-    generation: str, index: int, error: Rejected, place: GenerationFolder, store: LocalStore, run_id: str
-) -> None:
-    """Write the refusal under the run's name; other refusals of the same run get a number behind it."""
-    receipt, folder = place.region(index) / RECEIPT, place.rejections(index)
-    rejection = Rejection(
+def _require_still(receipt: Path, found: Admission, store: LocalStore) -> None:
+    if (read := sha256_file(receipt)) != found.receipt_sha256:
+        where, expected = _name(receipt, store), f"sha256 {found.receipt_sha256}"
+        problem, remedy = "while it was proven", "prove it again"
+        raise CasebitsError("REGION_CHANGED", where, problem, expected=expected, read=read, remedy=remedy)
+
+
+def _set_aside_nonsense(path: Path, aside: Path) -> None:
+    """Move away an admission that is no record: it proves nothing to anyone."""
+    if path.exists():
+        try:
+            Admission.parse(path.read_bytes(), path.name)
+        except RecordError:
+            make_folder(aside)
+            path.rename(aside / path.name)
+
+
+def _rejection(generation: str, index: int, error: Rejected, receipt: Path) -> Rejection:
+    return Rejection(
         generation=generation,
         region=RegionName(index=index, id=region_id(index)),
         receipt_sha256=sha256_file(receipt) if receipt.is_file() else "",
@@ -66,34 +87,30 @@ def _record(
         document=error.document,
         position=error.position,
     )
+
+
+def _record(rejection: Rejection, store: WritableStore, name: str) -> None:
+    """Write a refusal under the run's name; others of the same run get a number behind it."""
     for number in itertools.count(1):
-        path = folder / (f"{run_id}.json" if number == 1 else f"{run_id}.{number}.json")
         try:
-            store.put_new(_name(path, store), rejection.to_bytes())
+            store.put_new(f"{name}.json" if number == 1 else f"{name}.{number}.json", rejection.to_bytes())
             return
-        except CasebitsError as conflict:
-            if conflict.code != "STORE_CONFLICT":
-                raise
+        except Conflict:
+            continue
 
 
-def _publish(found: Admission, store: LocalStore, path: Path, aside: Path) -> Admitted:
-    raw, name = found.to_bytes(), _name(path, store)
+def _publish(found: Admission, store: WritableStore, path: str) -> Admitted:
+    raw = found.to_bytes()
     try:
-        return Admitted(found, sha256(raw), store.put_new(name, raw))
-    except CasebitsError as conflict:
-        stands = store.get(name)
-        try:
-            published = Admission.parse(stands, name)
-        except RecordError:
-            # What is no record proves nothing to anyone.
-            make_folder(aside)
-            path.rename(aside / path.name)
-            return Admitted(found, sha256(raw), store.put_new(name, raw))
+        return Admitted(found, sha256(raw), store.put_new(path, raw))
+    except Conflict:
         # A full proof after a sampled one, or one by a newer verifier, proves the same facts: what stands, stays.
+        stands = store.get(path)
+        published = Admission.parse(stands, path)
         whole = [check.id for check in published.checks] == [check.id for check in found.checks]
         done = all(check.mode == "sample" or check.examined == check.population for check in published.checks)
         if not (whole and done) or replace(published, checks=found.checks, verifier=found.verifier) != found:
-            raise conflict
+            raise
         return Admitted(published, sha256(stands), False)
 
 

@@ -7,7 +7,6 @@ the region.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import itertools
 from collections import Counter
@@ -24,13 +23,14 @@ from casebits_dagster.codec.bytetable import Bytes, Cuts
 from casebits_dagster.filters.judge import KEEP, judge, require_metrics, verdict_names
 from casebits_dagster.filters.metrics import score
 from casebits_dagster.records.digests import sha256
-from casebits_dagster.records.errors import CasebitsError, RecordError
-from casebits_dagster.records.layout import ADMISSION, RECEIPT, GenerationFolder, Home
+from casebits_dagster.records.errors import CasebitsError
+from casebits_dagster.records.layout import RECEIPT, Home
 from casebits_dagster.records.pins import Generation
-from casebits_dagster.records.region import Receipt, Rejection
+from casebits_dagster.records.region import Receipt
 from casebits_dagster.sources import read_rows, require_source_file
 from casebits_dagster.sources.columns import PROBLEMS, SourceRows
 from casebits_dagster.stores.local import LocalStore, make_folder
+from casebits_dagster.stores.regions import may_be_replaced
 
 RANGE_SHA256 = b"range_sha256"
 KEPT_SCHEMA = pa.schema([("position", pa.int64()), ("text", pa.large_binary())])
@@ -75,7 +75,7 @@ def filter_region(generation: Generation, index: int, home: Home) -> FilteredReg
                 tables.append(verdicts)
         table = pa.concat_tables(tables)
         made = verdicts_digest(table)
-        _require_unchanged(folder, index, made)
+        _require_unchanged(home, generation.name, index, made)
         # The encoder takes the hash of what was read here from the table, and reads the source no second time.
         table = table.replace_schema_metadata({RANGE_SHA256: digest.hexdigest()})
         pq.write_table(table, staging / target.name, compression="zstd", use_dictionary=["verdict", "cluster"])
@@ -97,27 +97,16 @@ def filter_region(generation: Generation, index: int, home: Home) -> FilteredReg
     )
 
 
-def _require_unchanged(folder: GenerationFolder, index: int, digest: str) -> None:
+def _require_unchanged(home: Home, generation: str, index: int, digest: str) -> None:
     """Refuse to replace the verdicts that a published region was made from."""
-    receipt = folder.region(index) / RECEIPT
-    if receipt.exists() and not may_be_replaced(folder, index):
+    receipt = home.generation(generation).region(index) / RECEIPT
+    if receipt.exists() and not may_be_replaced(home, generation, index):
         published = Receipt.parse(receipt.read_bytes(), str(receipt)).verdicts_digest
         if published != digest:
             remedy = "a change of pins is a new generation"
             raise CasebitsError(
                 "NONDETERMINISTIC_REGION", f"{receipt}: verdicts_digest", expected=published, read=digest, remedy=remedy
             )
-
-
-def may_be_replaced(folder: GenerationFolder, index: int) -> bool:
-    """Return whether the verifier refused just the claim that is published, and none was admitted."""
-    receipt = folder.region(index) / RECEIPT
-    found = sha256(receipt.read_bytes()) if receipt.is_file() else ""
-    refused: set[str] = set()
-    for path in folder.rejections(index).glob("*.json"):
-        with contextlib.suppress(RecordError):
-            refused.add(Rejection.parse(path.read_bytes(), path.name).receipt_sha256)
-    return found in refused and not (folder.region(index) / ADMISSION).exists()
 
 
 def verdicts_digest(table: pa.Table) -> str:

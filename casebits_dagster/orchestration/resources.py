@@ -10,10 +10,11 @@ from casebits_dagster.records.layout import Home
 
 
 class Corpus(dg.ConfigurableResource[Home]):
-    """The folder that holds everything (`$CASEBITS_HOME`)."""
+    """The folder that holds everything (`$CASEBITS_HOME`), and the store of all machines (`$CASEBITS_STORE`)."""
 
     root: str
+    shared: str = ""
 
     @property
     def home(self) -> Home:
-        return Home(Path(self.root))
+        return Home(Path(self.root), self.shared)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 from casebits_dagster.codec.bytetable import ByteTable
 from casebits_dagster.codec.decode import Codec
@@ -16,7 +17,7 @@ from casebits_dagster.frontier import AdmittedRegion, extend, require_extends, r
 from casebits_dagster.publication.verify_region import VerifiedRegion, verify_region_files
 from casebits_dagster.records.codec import CodecFiles
 from casebits_dagster.records.digests import sha256
-from casebits_dagster.records.errors import Absent, CasebitsError, Refused
+from casebits_dagster.records.errors import Absent, Conflict, Refused
 from casebits_dagster.records.frontier import (
     FrontierEntry,
     Latest,
@@ -26,11 +27,16 @@ from casebits_dagster.records.frontier import (
 )
 from casebits_dagster.records.layout import ADMISSION, GenerationFolder, Home, region_id
 from casebits_dagster.records.pins import Generation
+from casebits_dagster.records.record import Record
 from casebits_dagster.records.region import StoredFile
 from casebits_dagster.regions.index import cached_index
 from casebits_dagster.regions.read import Region
+from casebits_dagster.stores.base import Store, WritableStore
 from casebits_dagster.stores.local import LocalStore
+from casebits_dagster.stores.regions import admitted_regions, pull_region, shared_store
 from casebits_dagster.stratify import split_totals
+
+R = TypeVar("R", bound=Record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,61 +55,64 @@ class Advanced:
 def advance_frontier(generation: Generation, home: Home, *, now: datetime) -> Advanced:
     """Extend the frontier over every region admitted since, and return it. Raises Absent while region 0 is missing.
 
-    Of several runs at once each gets one of the frontiers that they make together, none an error.
+    Of several runs at once each gets one of the frontiers that they make together, none an error. Where machines share
+    a store the frontier is made there, and brought home.
     """
-    folder = home.generation(generation.name)
-    store = LocalStore(folder.root, home.staging)
-    codec_files = publish_codec(generation, folder, store)
-    changed = False
+    local = LocalStore(home.root, home.staging)
+    store, changed = shared_store(home) or local, False
+    codec_files = publish_codec(generation, home, store)
+    publish_codec(generation, home, local)
     while True:
-        previous = _newest_manifest(folder, generation)
-        extended = _extended(generation, folder, previous, codec_files)
+        previous = _newest_manifest(home, store, generation)
+        ready = admitted_regions(home, generation.name)
+        extended = _extended(generation, home, previous, codec_files, set(ready))
         manifest = extended or previous
         if manifest is None:
             where = f"{generation.name}/regions/{region_id(0)}/{ADMISSION}"
             raise Absent(
                 "ADMISSION_MISSING", where, "no region is admitted", remedy="materialise admission_proof first"
             )
-        made = _put_manifest(store, folder, extended) if extended else False
+        made = _put_manifest(home, store, extended) if extended else False
         changed = changed or bool(made)
         # Whoever loses a race starts over from what the winner made: each turn, somebody's frontier has grown.
-        if made is not None and (latest := _swap_latest(folder, store, manifest, now)):
+        if made is not None and (latest := _swap_latest(home, store, manifest, now)):
             break
-    beyond = range(manifest.count + 1, len(generation.plan))
+    pull_frontier(home, generation.name)
     return Advanced(
         manifest=manifest,
         manifest_sha256=sha256(manifest.to_bytes()),
         latest=latest,
         changed=changed,
-        waiting=tuple(k for k in beyond if (folder.region(k) / ADMISSION).exists()),
+        waiting=tuple(k for k in ready if k > manifest.count),
         first_missing=manifest.count if manifest.count < manifest.plan.total else None,
     )
 
 
 def _extended(
-    generation: Generation, folder: GenerationFolder, previous: Manifest | None, codec: tuple[StoredFile, ...]
+    generation: Generation, home: Home, previous: Manifest | None, codec: tuple[StoredFile, ...], ready: set[int]
 ) -> Manifest | None:
     """Return the next version over all regions admitted since the previous one, None when there is none."""
     admitted: dict[int, AdmittedRegion] = {}
-    index, table = previous.count if previous else 0, Codec.load(folder.codec).table
-    while index < len(generation.plan) and (folder.region(index) / ADMISSION).exists():
-        admitted[index] = _admitted(generation, folder, index, table)
+    index = previous.count if previous else 0
+    table = Codec.load(home.generation(generation.name).codec).table
+    while index in ready:
+        pull_region(home, generation.name, index)
+        admitted[index] = _admitted(generation, home.generation(generation.name), index, table)
         index += 1
     plan = PlanPin(total=len(generation.plan), sha256=generation.plan_sha256)
     return extend(previous, admitted, generation=generation.name, plan=plan, codec=codec)
 
 
-def _put_manifest(store: LocalStore, folder: GenerationFolder, manifest: Manifest) -> bool | None:
+def _put_manifest(home: Home, store: WritableStore, manifest: Manifest) -> bool | None:
     """Publish a version; False when another run published the same one meanwhile, None when it published another."""
+    folder = home.generation(manifest.generation)
     try:
-        return store.put_new(_relative(folder, folder.manifest(manifest.version)), manifest.to_bytes())
-    except CasebitsError as error:
-        if error.code != "STORE_CONFLICT":
-            raise
+        return store.put_new(_name(home, folder.manifest(manifest.version)), manifest.to_bytes())
+    except Conflict:
         return None
 
 
-def publish_codec(generation: Generation, folder: GenerationFolder, store: LocalStore) -> tuple[StoredFile, ...]:
+def publish_codec(generation: Generation, home: Home, store: WritableStore) -> tuple[StoredFile, ...]:
     """Copy the codec's files beside the regions, so that a reader needs nothing else; return them with hashes."""
     files = []
     paths = {CodecFiles.MIXTURE: generation.mixture, CodecFiles.VOCABULARY: generation.vocabulary}
@@ -111,7 +120,7 @@ def publish_codec(generation: Generation, folder: GenerationFolder, store: Local
         if path is None:
             continue
         content = path.read_bytes()
-        store.put_new(_relative(folder, folder.codec / name), content)
+        store.put_new(_name(home, home.generation(generation.name).codec / name), content)
         files.append(StoredFile(name=name, bytes=len(content), sha256=sha256(content)))
     return tuple(files)
 
@@ -148,19 +157,19 @@ def _require_pins(generation: Generation, index: int, verified: VerifiedRegion, 
         raise Refused("CODEC_PIN", f"{where}: pins", expected=generation.pins, read=receipt.pins)
 
 
-def _newest_manifest(folder: GenerationFolder, generation: Generation) -> Manifest | None:
+def _newest_manifest(home: Home, store: WritableStore, generation: Generation) -> Manifest | None:
     """Return the last manifest of the chain, whether or not LATEST names it yet; None for a new generation."""
+    folder, version = home.generation(generation.name), 1
     manifest: Manifest | None = None
-    version = 1
-    if folder.latest.exists():
-        latest = Latest.parse(folder.latest.read_bytes(), "LATEST.json")
-        manifest = _read_manifest(folder, latest.version)
-        if sha256(manifest.to_bytes()) != latest.manifest.sha256:
-            where, read = f"LATEST.json: manifest {latest.version}", sha256(manifest.to_bytes())
+    if latest := _read(Latest, store, _name(home, folder.latest)):
+        manifest = _read(Manifest, store, _name(home, folder.manifest(latest.version)))
+        read = sha256(manifest.to_bytes()) if manifest else "nothing"
+        if read != latest.manifest.sha256:
+            where = f"LATEST.json: manifest {latest.version}"
             raise Refused("MANIFEST_HASH", where, expected=latest.manifest.sha256, read=read)
         version = latest.version + 1
-    while folder.manifest(version).exists():
-        following = _read_manifest(folder, version)
+    while following := _read(Manifest, store, _name(home, folder.manifest(version))):
+        require_sound(following, f"manifest {version}")
         if manifest:
             require_extends(following, manifest, f"manifest {version}")
         manifest, version = following, version + 1
@@ -170,26 +179,30 @@ def _newest_manifest(folder: GenerationFolder, generation: Generation) -> Manife
     return manifest
 
 
-def _read_manifest(folder: GenerationFolder, version: int) -> Manifest:
-    path = folder.manifest(version)
-    manifest = Manifest.parse(path.read_bytes(), _relative(folder, path))
-    require_sound(manifest, _relative(folder, path))
-    return manifest
+def _read(kind: type[R], store: Store, name: str) -> R | None:
+    try:
+        return kind.parse(store.get(name), name)
+    except Absent:
+        return None
 
 
-def _swap_latest(folder: GenerationFolder, store: LocalStore, manifest: Manifest, now: datetime) -> Latest | None:
+def _swap_latest(home: Home, store: WritableStore, manifest: Manifest, now: datetime) -> Latest | None:
     """Return LATEST, naming the manifest. None when another run moved it meanwhile."""
-    raw, path = manifest.to_bytes(), folder.manifest(manifest.version)
-    before = folder.latest.read_bytes() if folder.latest.exists() else None
+    folder, raw = home.generation(manifest.generation), manifest.to_bytes()
+    name = _name(home, folder.latest)
+    before = store.get(name) if store.exists(name) else None
     old = Latest.parse(before, "LATEST.json") if before else None
-    if old and old.manifest.sha256 == sha256(raw):
-        return old
+    if old and old.version >= manifest.version:
+        return old if old.manifest.sha256 == sha256(raw) else None
     latest = Latest(
         generation=manifest.generation,
         version=manifest.version,
         count=manifest.count,
         manifest=ManifestPointer(
-            path=_relative(folder, path), revision=f"sha256:{sha256(raw)}", sha256=sha256(raw), bytes=len(raw)
+            path=_relative(folder, folder.manifest(manifest.version)),
+            revision=f"sha256:{sha256(raw)}",
+            sha256=sha256(raw),
+            bytes=len(raw),
         ),
         gates=None,
         tree_root=manifest.tree_root,
@@ -197,7 +210,34 @@ def _swap_latest(folder: GenerationFolder, store: LocalStore, manifest: Manifest
         published_at=now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         expires_at=None,
     )
-    return latest if store.replace("LATEST.json", before, latest.to_bytes()) else None
+    return latest if store.replace(name, before, latest.to_bytes()) else None
+
+
+def pull_frontier(home: Home, generation: str) -> None:
+    """Bring the newest frontier of the shared store home, with its regions; nothing when the home stands alone.
+
+    Raises ROLLBACK when the home has seen a newer one. What came home is verified when it is opened.
+    """
+    if (store := shared_store(home)) is None:
+        return
+    folder, local = home.generation(generation), LocalStore(home.root, home.staging)
+    name, root = _name(home, folder.latest), _name(home, folder.root)
+    before, raw = local.get(name) if local.exists(name) else None, store.get(name)
+    latest = Latest.parse(raw, name)
+    if before and (seen := Latest.parse(before, name).version) > latest.version:
+        raise Refused("ROLLBACK", f"{store.url}/{name}", expected=f"version {seen} or later", read=latest.version)
+    for path in (*store.list(f"{root}/codec"), *store.list(f"{root}/frontier/manifests")):
+        if not local.exists(path):
+            local.put_new(path, store.get(path))
+    manifest = Manifest.parse(local.get(_name(home, folder.manifest(latest.version))), name)
+    for entry in manifest.regions:
+        if not (folder.region(entry.index) / ADMISSION).exists():
+            pull_region(home, generation, entry.index)
+    local.replace(name, before, raw)
+
+
+def _name(home: Home, path: Path) -> str:
+    return path.relative_to(home.root).as_posix()
 
 
 def _relative(folder: GenerationFolder, path: Path) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from casebits_dagster.publication.consume import Frontier, open_frontier
+from casebits_dagster.publication.frontier import pull_frontier
 from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.layout import Home
 from casebits_dagster.records.record import micro
@@ -29,6 +30,7 @@ class WrittenReport:
 
 def write_stratification(generation: str, home: Home) -> WrittenReport:
     """Tabulate the newest frontier of a generation and publish the report under the frontier's version."""
+    pull_frontier(home, generation)
     frontier = open_frontier(home.root, generation)
     report = tabulate(
         generation, frontier.manifest.version, frontier.manifest_sha256, frontier.index, _scores(frontier)

@@ -61,6 +61,10 @@ class Absent(CasebitsError):
     """The thing asked for is not there (which is not the same as wrong)."""
 
 
+class Conflict(CasebitsError):
+    """Other bytes are published under a name: what is published is never overwritten."""
+
+
 class Refused(CasebitsError):
     """A publication must not be consumed; `code` is one of `REFUSAL_CODES`."""
 

@@ -49,6 +49,11 @@ def home_from_environment() -> Path:
     return Path(os.environ.get("CASEBITS_HOME") or ".casebits").absolute()
 
 
+def shared_from_environment() -> str:
+    """Return the URL of the shared store that `$CASEBITS_STORE` names; empty when there is none."""
+    return os.environ.get("CASEBITS_STORE", "")
+
+
 @dataclass(frozen=True, slots=True)
 class GenerationFolder:
     """The folders of one generation. Nothing here touches the disk."""
@@ -100,9 +105,14 @@ class GenerationFolder:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """One root with generations, mixes, staging and (below `dagster/`) the orchestrator's own instance."""
+    """One root with generations, mixes, staging and (below `dagster/`) the orchestrator's own instance.
+
+    `shared` is the URL of the object store that several machines publish to (`$CASEBITS_STORE`); the root is then this
+    machine's cache of it. Empty: the root is all there is.
+    """
 
     root: Path
+    shared: str = ""
 
     def generation(self, name: str) -> GenerationFolder:
         return GenerationFolder(self.root / "generations" / name)

@@ -1,6 +1,6 @@
 """The encode stage of one region: kept text in, the claimed files published.
 
-A region that is already published with the same claim is left as it is; see `regions.publish` for one that differs.
+A region that is already published with the same claim is left as it is; see `stores.regions` for one that differs.
 Memory: a block of text with its tokens, and the columns of the region's documents.
 """
 
@@ -26,9 +26,9 @@ from casebits_dagster.records.errors import Absent
 from casebits_dagster.records.layout import Home
 from casebits_dagster.records.pins import Generation
 from casebits_dagster.records.region import Receipt, Separator
-from casebits_dagster.regions.publish import publish_region
 from casebits_dagster.regions.write import DocumentColumns, FilterOutcome, write_region
 from casebits_dagster.stores.local import LocalStore
+from casebits_dagster.stores.regions import publish_region, push_region
 
 # Text encoded at once: its columns stay in the cache.
 BLOCK_BYTES = 2 << 20
@@ -66,7 +66,8 @@ def encode_region(generation: Generation, index: int, home: Home, engine: Engine
         work = staging / "region"
         work.mkdir()
         receipt = write_region(work, generation, index, blocks, columns, outcome)
-        published = publish_region(work, receipt, folder, store)
+        published = publish_region(work, receipt, home)
+    push_region(home, receipt)
     pairs, tokens = counter.pairs(), max(1, receipt.counts.tokens)
     return EncodedRegion(
         receipt=receipt,

@@ -6,7 +6,7 @@ import io
 import re
 from typing import Protocol
 
-from casebits_dagster.records.errors import CasebitsError, Refused
+from casebits_dagster.records.errors import Conflict, Refused
 
 _UNSAFE = re.compile(r"^/|(^|/)\.\.?(/|$)|//|[\\\0-\x1f\x7f]")
 
@@ -52,10 +52,10 @@ def safe_path(path: str) -> str:
     return path
 
 
-def conflict(path: str) -> CasebitsError:
+def conflict(path: str) -> Conflict:
     """Return the error of a publication that found other bytes under its name."""
     remedy = "what is published is never overwritten; a change is a new name"
-    return CasebitsError("STORE_CONFLICT", path, "other bytes are published", remedy=remedy)
+    return Conflict("STORE_CONFLICT", path, "other bytes are published", remedy=remedy)
 
 
 class RangedFile(io.RawIOBase):

@@ -1,43 +1,51 @@
-"""Publish a region's folder onto its name: new, adopted, mended, or in the place of one that was refused.
+"""How a region gets onto its name, at home and in the store that several machines share.
 
-What is published stays, byte for byte, unless it is known to be bad: files that are not what the region's own receipt
-says are mended by a rerun that makes them again, and a region that the verifier refused gives way to another claim.
+At home, what is published stays, byte for byte, unless it is known to be bad: files that are not what the region's own
+receipt says are mended by a rerun that makes them again, and a claim that the verifier refused gives way to another.
 What is moved out of the way lies in `rejections/<id>/files`, the last time's only.
+
+In a shared store, below the same names, a region's files lie under their content, `regions/<id>/<content id[:16]>/`, so
+that no two claims can mix; the receipt is put last, and makes them complete. `regions/<id>/admission.json` is created
+once: of all claims it admits one. The homes are caches of it; what enters one is hashed on the way in.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from casebits_dagster.filters.region import may_be_replaced
-from casebits_dagster.records.errors import CasebitsError, RecordError
-from casebits_dagster.records.layout import ADMISSION, RECEIPT, GenerationFolder
-from casebits_dagster.records.region import Admission, Receipt
+from casebits_dagster.records.digests import sha256
+from casebits_dagster.records.errors import Absent, CasebitsError, Conflict, RecordError, Refused
+from casebits_dagster.records.layout import ADMISSION, RECEIPT, Home, region_id
+from casebits_dagster.records.region import Admission, Receipt, Rejection
+from casebits_dagster.stores.base import WritableStore
 from casebits_dagster.stores.local import LocalStore, differing, fsync_folder, make_folder
 
+if TYPE_CHECKING:
+    from casebits_dagster.stores.object import ObjectStore
 
-def publish_region(staged: Path, receipt: Receipt, folder: GenerationFolder, store: LocalStore) -> bool:
+
+def publish_region(staged: Path, receipt: Receipt, home: Home) -> bool:
     """Publish the finished folder of a region. True when bytes were published, False when all of them were there.
 
     Raises NONDETERMINISTIC_REGION when an admitted region, or one that nobody refused, has another claim.
     """
-    index = receipt.region.index
-    target = folder.region(index)
-    path = target.relative_to(store.root).as_posix()
+    folder, index = home.generation(receipt.generation), receipt.region.index
+    store, target = LocalStore(home.root, home.staging), folder.region(index)
+    path = _name(home, target)
     try:
         return store.publish_folder(staged, path, added_later=(ADMISSION,))
-    except CasebitsError as error:
-        if error.code != "STORE_CONFLICT":
-            raise
+    except Conflict as error:
         conflict = error
     with store.exclusive():
-        if _claim(target) == receipt.content_id:
+        if _claimed(target) == receipt.content_id:
             _mend(staged, target, folder.set_aside(index))
             return True
-        if not may_be_replaced(folder, index):
+        if not may_be_replaced(home, receipt.generation, index):
             problem = "a rerun made other bytes than the published ones"
             raise CasebitsError("NONDETERMINISTIC_REGION", conflict.where, problem) from conflict
         target.rename(_emptied(folder.set_aside(index)) / target.name)
@@ -45,7 +53,29 @@ def publish_region(staged: Path, receipt: Receipt, folder: GenerationFolder, sto
     return store.publish_folder(staged, path, added_later=(ADMISSION,))
 
 
-def _claim(region: Path) -> str | None:
+def may_be_replaced(home: Home, generation: str, index: int) -> bool:
+    """Return whether the verifier refused just the claim that is published at home, and none was admitted."""
+    folder = home.generation(generation)
+    receipt, rejections = folder.region(index) / RECEIPT, _name(home, folder.rejections(index))
+    found = sha256(receipt.read_bytes()) if receipt.is_file() else ""
+    refused = _refused(LocalStore(home.root, home.staging), rejections)
+    if shared := shared_store(home):
+        refused |= _refused(shared, rejections)
+    return found in refused and not (folder.region(index) / ADMISSION).exists()
+
+
+def _refused(store: WritableStore, rejections: str) -> set[str]:
+    """Return the hashes of the receipts that were refused."""
+    refused = set()
+    for name in store.list(rejections):
+        # What was set aside lies in folders below.
+        if name.count("/") == rejections.count("/") + 1:
+            with contextlib.suppress(RecordError):
+                refused.add(Rejection.parse(store.get(name), name).receipt_sha256)
+    return refused
+
+
+def _claimed(region: Path) -> str | None:
     """Return the content id that a published region was admitted with or, before that, claims."""
     for name, kind in ((ADMISSION, Admission), (RECEIPT, Receipt)):
         with contextlib.suppress(OSError, RecordError):
@@ -68,3 +98,112 @@ def _emptied(aside: Path) -> Path:
     shutil.rmtree(aside, ignore_errors=True)
     make_folder(aside)
     return aside
+
+
+def shared_store(home: Home) -> ObjectStore | None:
+    """Return the shared store of a home, probed once a process; None when the home stands alone."""
+    return _opened(home.shared, os.getpid()) if home.shared else None
+
+
+@functools.cache
+def _opened(url: str, process: int) -> ObjectStore:
+    # The client takes 0.1 s to import, and a home that stands alone needs none of it.
+    from casebits_dagster.stores.object import object_store
+
+    return object_store(url)
+
+
+def push_region(home: Home, receipt: Receipt) -> None:
+    """Put a published region and its verdict table where the other machines find them; nothing when home is alone."""
+    if (store := shared_store(home)) is None:
+        return
+    folder, index = home.generation(receipt.generation), receipt.region.index
+    place = _content(home, receipt)
+    for name in (*(file.name for file in receipt.files), RECEIPT):
+        store.put_file(f"{place}/{name}", folder.region(index) / name)
+    with contextlib.suppress(Conflict):
+        # Another library may write the same verdicts as other bytes: one table is as good as the other.
+        store.put_file(_verdicts(home, receipt), folder.verdicts(index))
+
+
+def require_pushed(home: Home, admission: Admission) -> None:
+    """Hash every file of a region where it is published in the shared store. Raises FILE_HASH."""
+    if (store := shared_store(home)) is None:
+        return
+    place = _content(home, admission)
+    for file in admission.files:
+        if (read := store.digest(f"{place}/{file.name}")) != file.sha256:
+            raise Refused("FILE_HASH", f"{place}/{file.name}", expected=f"sha256 {file.sha256}", read=read)
+
+
+def pull_region(home: Home, generation: str, index: int) -> None:
+    """Bring the admitted claim of a region home, or the one that was not refused; nothing when home is alone.
+
+    Raises REGION_MISSING when there is none, NONDETERMINISTIC_REGION when there are several.
+    """
+    if (store := shared_store(home)) is None:
+        return
+    folder = home.generation(generation)
+    target, path = folder.region(index), _name(home, folder.region(index))
+    admission = store.get(f"{path}/{ADMISSION}") if store.exists(f"{path}/{ADMISSION}") else None
+    raw = _claim(store, path, _name(home, folder.rejections(index)), admission)
+    receipt = Receipt.parse(raw, f"{path}/{RECEIPT}")
+    local = LocalStore(home.root, home.staging)
+    if not (target / RECEIPT).is_file() or (target / RECEIPT).read_bytes() != raw:
+        with local.staged(f"pull.{generation}.{index:05d}") as staging:
+            _fetch(store, home, receipt, raw, staging)
+            make_folder(folder.verdicts(index).parent)
+            (staging / "verdicts").rename(folder.verdicts(index))
+            publish_region(staging / "region", receipt, home)
+    if admission is not None:
+        local.put_new(f"{path}/{ADMISSION}", admission)
+
+
+def admitted_regions(home: Home, generation: str) -> list[int]:
+    """Return the regions whose admission is in the shared store, or in a home that stands alone, sorted."""
+    path = _name(home, home.generation(generation).root / "regions")
+    found = (shared_store(home) or LocalStore(home.root, home.staging)).list(path)
+    return sorted(int(name.split("/")[-2]) for name in found if name.endswith(f"/{ADMISSION}"))
+
+
+def _claim(store: ObjectStore, path: str, rejections: str, admission: bytes | None) -> bytes:
+    """Return the receipt of the claim to bring home."""
+    receipts = {name: store.get(name) for name in store.list(path) if name.endswith(f"/{RECEIPT}")}
+    if admission is not None:
+        wanted = Admission.parse(admission, f"{path}/{ADMISSION}").receipt_sha256
+        claims = {name: raw for name, raw in receipts.items() if sha256(raw) == wanted}
+    else:
+        refused = _refused(store, rejections)
+        # A refusal may have been for the bytes of one copy: when it is all there is, the verifier looks again.
+        claims = {name: raw for name, raw in receipts.items() if sha256(raw) not in refused} or receipts
+    if not claims:
+        raise Absent("REGION_MISSING", path, f"no claim is in {store.url}", remedy="encode the region first")
+    if len(claims) > 1:
+        raise CasebitsError("NONDETERMINISTIC_REGION", " and ".join(claims), "two runs made different bytes")
+    return next(iter(claims.values()))
+
+
+def _fetch(store: ObjectStore, home: Home, receipt: Receipt, raw: bytes, staging: Path) -> None:
+    """Download a region, and its verdict table, into a staging folder; every byte of the region is hashed."""
+    work, place = staging / "region", _content(home, receipt)
+    work.mkdir()
+    for file in receipt.files:
+        if (read := store.fetch(f"{place}/{file.name}", work / file.name)) != file.sha256:
+            raise Refused("FILE_HASH", f"{place}/{file.name}", expected=f"sha256 {file.sha256}", read=read)
+    (work / RECEIPT).write_bytes(raw)
+    # The verifier derives the verdicts again, and compares them with this table.
+    store.fetch(_verdicts(home, receipt), staging / "verdicts")
+
+
+def _content(home: Home, claim: Receipt | Admission) -> str:
+    folder = home.generation(claim.generation).region(claim.region.index)
+    return f"{_name(home, folder)}/{claim.content_id[:16]}"
+
+
+def _verdicts(home: Home, receipt: Receipt) -> str:
+    folder = home.generation(receipt.generation).root / "verdicts" / region_id(receipt.region.index)
+    return f"{_name(home, folder)}/{receipt.verdicts_digest[:16]}.parquet"
+
+
+def _name(home: Home, path: Path) -> str:
+    return path.relative_to(home.root).as_posix()

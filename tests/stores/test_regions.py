@@ -45,6 +45,7 @@ def tree(folder: Path) -> dict[str, str]:
 def flip(path: Path) -> None:
     raw = bytearray(path.read_bytes())
     raw[100] ^= 1
+    path.unlink()
     path.write_bytes(raw)
 
 
