@@ -82,3 +82,15 @@ def read_regions(root: Path, regions: int, done: Path) -> Counter[str]:
             except CasebitsError as error:
                 answers[error.code] += 1
     return answers
+
+
+def work_shared(pins: Path, root: Path, url: str, run: int) -> int:
+    """Take every region of the sample through its stages on one of several machines; return how many it admitted."""
+    generation, home = load_generation(pins, "sample"), Home(root, url)
+    admitted = 0
+    for region in generation.plan[4 * run :] + generation.plan[: 4 * run]:
+        filter_region(generation, region.index, home)
+        encode_region(generation, region.index, home)
+        admitted += admit_region(generation, region.index, home, run_id=f"run-{run}").published
+    advance_frontier(generation, home, now=NOW)
+    return admitted

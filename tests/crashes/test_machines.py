@@ -1,0 +1,73 @@
+"""Three machines on a real S3 server that is killed in the middle of their work, as one of the machines is."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from casebits_dagster.lineage.tree import snapshot
+from casebits_dagster.processes import process_pool
+from casebits_dagster.publication.consume import open_frontier
+from casebits_dagster.publication.frontier import pull_frontier
+from casebits_dagster.records.errors import CasebitsError
+from casebits_dagster.records.layout import Home
+from casebits_dagster.records.pins import load_generation
+from tests.crashes.concurrent import work_shared
+from tests.stores.conftest import set_environment
+from tests.stores.s3_server import BUCKET, seaweed
+
+URL = f"s3://{BUCKET}/corpora"
+
+
+@pytest.mark.slow
+def test_a_server_killed_again_and_again_loses_nothing(
+    pins: Path, sample_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "server").mkdir()
+    with seaweed(tmp_path / "server") as server:
+        set_environment(monkeypatch, server.port)
+        kills = 0
+        with process_pool(3) as pool:
+            runs = [pool.submit(work_shared, pins, tmp_path / f"home-{run}", URL, run) for run in range(3)]
+            while not all(run.done() for run in runs):
+                time.sleep(3)
+                server.kill()
+                kills += 1
+                time.sleep(0.5)
+                server.start()
+            admitted = sum(run.result() for run in runs)
+        last = Home(tmp_path / "last", URL)
+        pull_frontier(last, "sample")
+    frontier = open_frontier(last.root, "sample")
+    frontier.verify_all()
+    regions = len(load_generation(pins, "sample").plan)
+    # An admission whose answer was lost may be counted by nobody or, looked up again, by the one who sent it.
+    assert (frontier.manifest.count, frontier.latest.status, admitted <= regions) == (regions, "complete", True)
+    assert kills >= 2
+    theirs = {path: digest for path, digest in snapshot(sample_home).items() if "/regions/" in path}
+    assert {path: digest for path, digest in snapshot(last).items() if "/regions/" in path} == theirs
+    print(f"{kills} kills of the server, {admitted} of {regions} admissions acknowledged to their run")
+
+
+@pytest.mark.slow
+def test_a_killed_machine_is_finished_by_the_next(
+    pins: Path, sample_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "server").mkdir()
+    with seaweed(tmp_path / "server") as server:
+        set_environment(monkeypatch, server.port)
+        for number in range(3):
+            with process_pool(1) as pool:
+                died = pool.submit(work_shared, pins, tmp_path / f"home-{number}", URL, 0)
+                time.sleep(2 + number)
+                pool.shutdown(wait=False, kill_workers=True)  # type: ignore[call-arg]
+                with pytest.raises((CasebitsError, RuntimeError)):
+                    died.result()
+        work_shared(pins, tmp_path / "last", URL, 0)
+    frontier = open_frontier(tmp_path / "last", "sample")
+    frontier.verify_all()
+    assert frontier.latest.status == "complete"
+    theirs = {path: digest for path, digest in snapshot(sample_home).items() if "/regions/" in path}
+    assert {path: digest for path, digest in snapshot(Home(tmp_path / "last")).items() if "/regions/" in path} == theirs
