@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from pathlib import Path
@@ -9,9 +10,9 @@ from pathlib import Path
 from casebits_dagster.admission import admit_region
 from casebits_dagster.filters.region import filter_region
 from casebits_dagster.publication.consume import open_frontier
-from casebits_dagster.publication.frontier import advance_frontier
+from casebits_dagster.publication.frontier import advance_frontier, pull_frontier
 from casebits_dagster.publication.verify_region import verify_region_files
-from casebits_dagster.records.errors import CasebitsError
+from casebits_dagster.records.errors import Absent, CasebitsError
 from casebits_dagster.records.layout import ADMISSION, Home
 from casebits_dagster.records.pins import load_generation
 from casebits_dagster.regions.encode import encode_region
@@ -92,5 +93,20 @@ def work_shared(pins: Path, root: Path, url: str, run: int) -> int:
         filter_region(generation, region.index, home)
         encode_region(generation, region.index, home)
         admitted += admit_region(generation, region.index, home, run_id=f"run-{run}").published
-    advance_frontier(generation, home, now=NOW)
+        with contextlib.suppress(Absent):
+            advance_frontier(generation, home, now=NOW)
     return admitted
+
+
+def read_shared(root: Path, url: str, done: Path) -> tuple[list[int], Counter[str]]:
+    """Bring the frontier of a shared store home and verify it, again and again; return as `read_frontiers`."""
+    seen, refused = [], Counter[str]()
+    while not done.exists():
+        try:
+            pull_frontier(Home(root, url), "sample")
+            frontier = open_frontier(root, "sample")
+            frontier.verify_all()
+            seen.append(frontier.manifest.count)
+        except CasebitsError as error:
+            refused[f"{error.code} {error.where}"] += 1
+    return seen, refused

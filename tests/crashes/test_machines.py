@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from casebits_dagster.publication.frontier import pull_frontier
 from casebits_dagster.records.errors import CasebitsError
 from casebits_dagster.records.layout import Home
 from casebits_dagster.records.pins import load_generation
-from tests.crashes.concurrent import work_shared
+from casebits_dagster.stores import regions as stored_regions
+from tests.crashes.concurrent import read_shared, work_shared
 from tests.stores.conftest import set_environment
 from tests.stores.s3_server import BUCKET, seaweed
 
@@ -29,15 +31,18 @@ def test_a_server_killed_again_and_again_loses_nothing(
     with seaweed(tmp_path / "server") as server:
         set_environment(monkeypatch, server.port)
         kills = 0
-        with process_pool(3) as pool:
+        with process_pool(4) as pool:
+            reader = pool.submit(read_shared, tmp_path / "reader", URL, tmp_path / "done")
             runs = [pool.submit(work_shared, pins, tmp_path / f"home-{run}", URL, run) for run in range(3)]
             while not all(run.done() for run in runs):
-                time.sleep(3)
+                time.sleep(5)
                 server.kill()
                 kills += 1
                 time.sleep(0.5)
                 server.start()
             admitted = sum(run.result() for run in runs)
+            (tmp_path / "done").touch()
+            seen, refused = reader.result()
         last = Home(tmp_path / "last", URL)
         pull_frontier(last, "sample")
     frontier = open_frontier(last.root, "sample")
@@ -45,10 +50,20 @@ def test_a_server_killed_again_and_again_loses_nothing(
     regions = len(load_generation(pins, "sample").plan)
     # An admission whose answer was lost may be counted by nobody or, looked up again, by the one who sent it.
     assert (frontier.manifest.count, frontier.latest.status, admitted <= regions) == (regions, "complete", True)
+    assert (seen, set(refused)) == (sorted(seen), {"FILE_MISSING generations/sample/LATEST.json"})
     assert kills >= 2
     theirs = {path: digest for path, digest in snapshot(sample_home).items() if "/regions/" in path}
     assert {path: digest for path, digest in snapshot(last).items() if "/regions/" in path} == theirs
-    print(f"{kills} kills of the server, {admitted} of {regions} admissions acknowledged to their run")
+    print(
+        f"{kills} kills of the server, {admitted} of {regions} admissions acknowledged to their run, read with {sorted(set(seen))}"
+    )
+
+
+@pytest.fixture(autouse=True)
+def _no_store_of_another_test() -> Iterator[None]:
+    stored_regions._opened.cache_clear()
+    yield
+    stored_regions._opened.cache_clear()
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,26 @@ import pytest
 from casebits_dagster.records.errors import Absent, CasebitsError, Refused
 from casebits_dagster.stores.base import RangedFile, Store, WritableStore
 
-UNSAFE = ["", "/a", "..", "../a", "a/..", "a/../b", ".", "./a", "a/./b", "a//b", "a\\b", "a\0b"]
+UNSAFE = ["", "/a", "..", "../a", "a/..", "a/../b", ".", "./a", "a/./b", "a//b", "a\\b", "a\0b", "a\nb", "\x7f"]
+ODD = [
+    "sp ace ",
+    "\u00fc",
+    "e\u0301",
+    "日本",
+    "p%41",
+    "%2F",
+    "a+b",
+    "a#b",
+    "a?b=c",
+    "a&b",
+    "~a",
+    "*",
+    "[a]",
+    "{a}",
+    "a|b^`",
+    "<a>",
+]
+ODD += ["'\"", "a=b,c;d:e", "@a", "$a", "!a", "(a)", "..a", "a.", ".a"]
 UNSAFE_SAID = "PATH_UNSAFE {path}: name would leave its root, expected a relative path, read {path}"
 
 
@@ -131,9 +151,36 @@ class WritableStoreContract(StoreContract):
         assert store.list("b") == ["b/1/x", "b/2"]
         assert store.list("none") == []
 
+    def test_odd_names_are_kept_as_they_are(self, store: WritableStore) -> None:
+        for name in ODD:
+            store.put_new(f"a/{name}/{name}", name.encode())
+        assert store.list("a") == sorted(f"a/{name}/{name}" for name in ODD)
+        assert [store.get(f"a/{name}/{name}").decode() for name in ODD] == ODD
+
+    def test_replace_compares_and_swaps(self, store: WritableStore) -> None:
+        assert store.replace("a/LATEST", b"0", b"1") is False
+        assert store.exists("a/LATEST") is False
+        assert store.replace("a/LATEST", None, b"") is True
+        assert store.replace("a/LATEST", None, b"") is False
+        assert store.replace("a/LATEST", b"0", b"") is False
+        assert store.get("a/LATEST") == b""
+        assert store.replace("a/LATEST", b"", b"2") is True
+        assert store.get("a/LATEST") == b"2"
+
+    @pytest.mark.parametrize("start", [None, b"start"])
+    def test_of_many_replacements_of_one_state_one_succeeds(self, store: WritableStore, start: bytes | None) -> None:
+        if start:
+            store.replace("LATEST", None, start)
+        with ThreadPoolExecutor(8) as pool:
+            won = list(pool.map(lambda number: store.replace("LATEST", start, b"%d" % (number % 4)), range(32)))
+        assert won.count(True) == 1
+        assert store.get("LATEST") == b"%d" % (won.index(True) % 4)
+
     @pytest.mark.parametrize("path", UNSAFE)
     def test_names_that_leave_the_root_are_refused(self, store: WritableStore, path: str) -> None:
-        for use in (store.exists, store.list, lambda name: store.put_new(name, b"x")):
+        uses: list[Callable[[str], object]] = [store.exists, store.list]
+        uses += [lambda name: store.put_new(name, b"x"), lambda name: store.replace(name, None, b"x")]
+        for use in uses:
             with pytest.raises(Refused) as caught:
                 use(path)
             assert str(caught.value) == UNSAFE_SAID.format(path=path)

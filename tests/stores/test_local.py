@@ -49,25 +49,6 @@ def test_nothing_stays_in_staging(store: LocalStore) -> None:
     assert [path.name for path in store.staging.iterdir()] == ["lock"]
 
 
-def test_replace_compares_and_swaps(store: LocalStore) -> None:
-    assert store.replace("a/LATEST", b"0", b"1") is False
-    assert store.exists("a/LATEST") is False
-    assert store.replace("a/LATEST", None, b"1") is True
-    assert store.replace("a/LATEST", None, b"2") is False
-    assert store.replace("a/LATEST", b"0", b"2") is False
-    assert store.get("a/LATEST") == b"1"
-    assert store.replace("a/LATEST", b"1", b"2") is True
-    assert store.get("a/LATEST") == b"2"
-
-
-def test_of_many_replacements_of_one_state_one_succeeds(store: LocalStore) -> None:
-    store.replace("LATEST", None, b"start")
-    with ThreadPoolExecutor(8) as pool:
-        won = list(pool.map(lambda number: store.replace("LATEST", b"start", b"%d" % number), range(32)))
-    assert won.count(True) == 1
-    assert store.get("LATEST") == b"%d" % won.index(True)
-
-
 def test_a_folder_is_published_by_one_rename(store: LocalStore) -> None:
     files = {"ids": b"\1\0", "empty": b""}
     staged = _staged(store, "one", files)
