@@ -56,12 +56,14 @@ class DemoResult:
     seconds: float
 
 
-def run_demo(home: Path, pins_folder: Path, echo: Echo, build: Build, generation: str = "sample") -> DemoResult:
+def run_demo(
+    home: Path, pins_folder: Path, echo: Echo, build: Build, generation: str = "sample", *, shared: str = ""
+) -> DemoResult:
     """Materialise a generation and its mixes, and return what came of it. `echo` gets one line as each step ends.
 
     `build` makes the definitions of a pins folder (that of `casebits_dagster.definitions`, which stands above here).
     """
-    started, root = time.monotonic(), Home(home.absolute())
+    started, root = time.monotonic(), Home(home.absolute(), shared)
     pinned = load_generation(pins_folder, generation)
     definitions, before = build(pins_folder, root), snapshot(root)
     with open_instance(root) as instance:

@@ -64,7 +64,7 @@ def advance_frontier(generation: Generation, home: Home, *, now: datetime) -> Ad
     publish_codec(generation, home, local)
     while True:
         previous = _newest_manifest(home, store, generation)
-        ready = admitted_regions(home, generation.name)
+        ready = admitted_regions(home, generation.name, len(generation.plan))
         extended = _extended(generation, home, previous, codec_files, set(ready))
         manifest = extended or previous
         if manifest is None:

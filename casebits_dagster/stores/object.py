@@ -145,7 +145,9 @@ class ObjectStore:
         """Create a file with the content of a local one, which is mapped and never held in memory."""
         with file.open("rb") as opened:
             size = file.stat().st_size
-            return self.put_new(path, mmap.mmap(opened.fileno(), size, access=mmap.ACCESS_READ) if size else b"")
+            content = mmap.mmap(opened.fileno(), size, access=mmap.ACCESS_READ) if size else b""
+            # A store in memory would keep the mapping, and with it whatever becomes of the local file.
+            return self.put_new(path, content[:] if self.url == "memory://" else content)
 
     def replace(self, path: str, expected: bytes | None, content: bytes) -> bool:
         def attempt(doubtful: bool) -> bool | None:

@@ -159,11 +159,12 @@ def pull_region(home: Home, generation: str, index: int) -> None:
         local.put_new(f"{path}/{ADMISSION}", admission)
 
 
-def admitted_regions(home: Home, generation: str) -> list[int]:
-    """Return the regions whose admission is in the shared store, or in a home that stands alone, sorted."""
-    path = _name(home, home.generation(generation).root / "regions")
-    found = (shared_store(home) or LocalStore(home.root, home.staging)).list(path)
-    return sorted(int(name.split("/")[-2]) for name in found if name.endswith(f"/{ADMISSION}"))
+def admitted_regions(home: Home, generation: str, planned: int) -> list[int]:
+    """Return which of the planned regions have an admission in the shared store, or in a home that stands alone."""
+    folder = home.generation(generation)
+    store = shared_store(home) or LocalStore(home.root, home.staging)
+    found = set(store.list(_name(home, folder.root / "regions")))
+    return [index for index in range(planned) if _name(home, folder.region(index) / ADMISSION) in found]
 
 
 def _claim(store: ObjectStore, path: str, rejections: str, admission: bytes | None) -> bytes:

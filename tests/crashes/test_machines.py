@@ -54,9 +54,7 @@ def test_a_server_killed_again_and_again_loses_nothing(
     assert kills >= 2
     theirs = {path: digest for path, digest in snapshot(sample_home).items() if "/regions/" in path}
     assert {path: digest for path, digest in snapshot(last).items() if "/regions/" in path} == theirs
-    print(
-        f"{kills} kills of the server, {admitted} of {regions} admissions acknowledged to their run, read with {sorted(set(seen))}"
-    )
+    print(f"{kills} kills of the server; {admitted} of {regions} admissions acknowledged; read: {sorted(set(seen))}")
 
 
 @pytest.fixture(autouse=True)
