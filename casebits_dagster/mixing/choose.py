@@ -1,4 +1,4 @@
-"""From a recipe to the documents of a mix: selected to targets, or those of an earlier mix."""
+"""From a recipe to the documents of a mix: selected to targets, all of some sources, or those of an earlier mix."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import numpy as np
 
 from casebits_dagster.mixing.manifest import EarlierMix
 from casebits_dagster.mixing.report import selection_report
-from casebits_dagster.mixing.select import cell_totals, select, select_validation
+from casebits_dagster.mixing.select import select, select_validation
 from casebits_dagster.mixing.sources import MixSource
-from casebits_dagster.mixing.supply import Table, supply
-from casebits_dagster.mixing.targets import Margins, plan_targets
+from casebits_dagster.mixing.supply import Supply, Table, eligible, stock, supply
+from casebits_dagster.mixing.targets import Margins, Targets, plan_targets
 from casebits_dagster.records.errors import Absent, CasebitsError, Refused
 from casebits_dagster.records.layout import Home
 from casebits_dagster.records.mix import SELECTED, TABLE, MixUsed, SelectionReport, val_name
-from casebits_dagster.records.recipe import Recipe, Selection
+from casebits_dagster.records.recipe import Interleaved, Recipe, Selection
 from casebits_dagster.records.record import micro
+from casebits_dagster.records.region import Separator
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class Chosen:
 
 def choose(recipe: Recipe, sources: Mapping[str, MixSource], home: Home) -> Chosen:
     """Return the documents of a recipe. Raises Absent when a frontier or an earlier mix it names is not there."""
+    if recipe.interleaved:
+        return _interleave(recipe, recipe.interleaved, sources)
     if recipe.selection is None:
         return _documents_of(recipe, sources, home)
     return _select(recipe, recipe.selection, sources, home)
@@ -43,23 +46,43 @@ def choose(recipe: Recipe, sources: Mapping[str, MixSource], home: Home) -> Chos
 def _select(recipe: Recipe, selection: Selection, sources: Mapping[str, MixSource], home: Home) -> Chosen:
     length = recipe.sequence_length
     windows = selection.windows or (selection.tokens or 0) // length
-    used = _sources([domain.generation for domain in selection.domains], sources)
+    used = _sources(recipe, [domain.generation for domain in selection.domains], sources)
     excluded = [EarlierMix(home, name) for name in selection.exclude]
     ids = [mix.load(SELECTED)["id"] for mix in excluded]
     whole_windows = length if recipe.aligned else 0
     have = supply(selection, used, np.concatenate([np.empty(0, "V16"), *ids]), whole_windows)
     margins, profile = _margins(selection, home)
-    stock = cell_totals(have.train, len(margins.row_names), len(margins.column_names))
-    targets = plan_targets(margins, stock, windows, length, selection.when_infeasible)
-    selected = select(have.train, targets, recipe.seed)
+    targets = plan_targets(margins, have.train.tokens, windows, length, selection.when_infeasible)
+    selected = select(have.documents, have.train, targets, recipe.seed)
     wanted = selection.validation_windows * length + 1 if selection.validation_windows else 0
     return Chosen(
         sources=list(used.values()),
         train=selected.documents,
-        validation=select_validation(have.validation, wanted, f"{recipe.seed}/validation"),
+        validation=select_validation(have.documents, wanted, f"{recipe.seed}/validation"),
         validation_windows=selection.validation_windows,
         mixes=(*(mix.used("exclude") for mix in excluded), *profile),
         describe=lambda kept: selection_report(windows * length, targets, margins, have, selected.cells, kept),
+    )
+
+
+def _interleave(recipe: Recipe, merge: Interleaved, sources: Mapping[str, MixSource]) -> Chosen:
+    """Return all train documents of the sources; their targets are what there is."""
+    used = _sources(recipe, [source.generation for source in merge.sources], sources)
+    documents = eligible(merge.sources, (), used)
+    have = stock(documents, [[1] for _ in merge.sources])
+    totals = [tokens for (tokens,) in have.tokens]
+    margins = Margins([source.name for source in merge.sources], ["all"], totals, [1])
+    targets = Targets(totals, [sum(totals)], have.tokens, True, "every train document of every source", 0)
+    rows = documents.rows(documents.train)
+    train = documents.table(rows, np.zeros(len(rows)))
+    found = Supply(documents, have, excluded=0, duplicates=0, unfit=0)
+    return Chosen(
+        sources=list(used.values()),
+        train=train,
+        validation=train[:0],
+        validation_windows=0,
+        mixes=(),
+        describe=lambda kept: selection_report(sum(totals), targets, margins, found, have.tokens, kept),
     )
 
 
@@ -81,7 +104,7 @@ def _documents_of(recipe: Recipe, sources: Mapping[str, MixSource], home: Home) 
     earlier = EarlierMix(home, str(recipe.documents_of))
     report = earlier.report()
     return Chosen(
-        sources=list(_sources([source.generation for source in report.sources], sources).values()),
+        sources=list(_sources(recipe, [source.generation for source in report.sources], sources).values()),
         train=earlier.load(TABLE),
         validation=earlier.load(val_name(TABLE)),
         validation_windows=report.validation.windows * report.recipe.sequence_length // recipe.sequence_length,
@@ -90,18 +113,25 @@ def _documents_of(recipe: Recipe, sources: Mapping[str, MixSource], home: Home) 
     )
 
 
-def _sources(generations: list[str], sources: Mapping[str, MixSource]) -> dict[str, MixSource]:
-    """Return the named sources, each once, which must share one vocabulary and one separator."""
+def _sources(recipe: Recipe, generations: list[str], sources: Mapping[str, MixSource]) -> dict[str, MixSource]:
+    """Return the named sources, each once, which must share one codec and have the separator that the recipe states."""
     for generation in generations:
         if generation not in sources:
             remedy = f"materialise the frontier of {generation!r} first"
             raise Absent("MANIFEST_MISSING", f"generation {generation!r}", "there is no such source", remedy=remedy)
     used = {generation: sources[generation] for generation in dict.fromkeys(generations)}
     first = next(iter(used.values()))
+    expected = _codec(first)
     for source in used.values():
-        expected = (first.vocabulary_sha256, first.separator_id, first.separator_position)
-        read = (source.vocabulary_sha256, source.separator_id, source.separator_position)
-        if read != expected:
-            where = f"generations {first.generation} and {source.generation}"
-            raise Refused("VOCAB_MISMATCH", where, "one mix, one codec", expected=expected, read=read)
+        where = f"generations {first.generation} and {source.generation}"
+        if _codec(source) != expected:
+            raise Refused("VOCAB_MISMATCH", where, "one mix, one codec", expected=expected, read=_codec(source))
+    separator = Separator(id=first.separator_id, at=first.separator_position)
+    if recipe.separator not in (None, separator):
+        where, read = f"generation {first.generation}: separator", recipe.separator
+        raise Refused("CODEC_PIN", where, "is not what the recipe states", expected=read, read=separator)
     return used
+
+
+def _codec(source: MixSource) -> tuple[str, str, int, str]:
+    return source.format, source.vocabulary_sha256, source.separator_id, source.separator_position

@@ -39,11 +39,10 @@ def shuffled(count: int, text: str) -> I64:
     return np.argsort(counter_keys(count, text), kind="stable")
 
 
-def id_keys(ids: NDArray[Any], copies: NDArray[Any], text: str) -> U64:
+def id_keys(high: U64, copies: NDArray[Any], text: str) -> U64:
     """Return the selection key of each document: splitmix64(first 8 id bytes, big-endian, xor seed).
 
     A copy above 0 (a further epoch) goes through a second round, so that every epoch has its own order.
     """
-    words = np.ascontiguousarray(ids).view(">u8").reshape(-1, 2)[:, 0].astype(np.uint64)
-    keys = splitmix64(words ^ np.uint64(seed64(text)))
+    keys = splitmix64(high ^ np.uint64(seed64(text)))
     return np.where(copies == 0, keys, splitmix64(keys ^ copies.astype(np.uint64)))

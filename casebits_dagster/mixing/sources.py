@@ -1,4 +1,4 @@
-"""What a mix is made from: a verified frontier, seen as an index of documents and token arrays a region."""
+"""What a mix is made from: a verified frontier, seen as index rows and token arrays a region."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from casebits_dagster.records.layout import EOD_ID
 
 
 class RegionArrays(Protocol):
-    """A region's memory maps: document i is `ids[offsets[i]:offsets[i + 1]]`, with its separator."""
+    """A region's memory maps: document i is `ids[offsets[i]:offsets[i + 1]]`, with its separator. The `cases` of a
+    plain codec are zeros."""
 
     @property
     def ids(self) -> NDArray[np.uint16]: ...
@@ -25,8 +26,11 @@ class RegionArrays(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MixSource:
-    """One frontier, adapted. `index` is a structured array, one row a document, with at least the fields id (16 bytes),
-    region, index, tokens (separator included), cluster, split (0 train, 1 validation); `region(i)` is verified."""
+    """One frontier, adapted: `documents` in `regions` regions, of which `region(k)` is verified.
+
+    `rows(k)` is a structured array of the region's documents in their order, with at least the fields id (16 bytes),
+    index, tokens (separator included), cluster, split (0 train, 1 validation) and case_class; one is held at a time.
+    """
 
     generation: str
     manifest_version: int
@@ -34,7 +38,10 @@ class MixSource:
     vocabulary_sha256: str
     vocabulary_size: int
     licences: tuple[str, ...]
-    index: NDArray[Any]
+    documents: int
+    regions: int
+    rows: Callable[[int], NDArray[Any]]
     region: Callable[[int], RegionArrays]
+    format: Literal["casebits-1", "plain-1"] = "casebits-1"
     separator_id: int = EOD_ID
     separator_position: Literal["end", "start"] = "end"

@@ -9,6 +9,7 @@ from casebits_dagster.publication.consume import Frontier, open_frontier
 from casebits_dagster.records.codec import CodecFiles
 from casebits_dagster.records.layout import EOD_ID, Home
 from casebits_dagster.records.region import Separator
+from casebits_dagster.regions.index import cached_index
 
 
 def mix_sources(generations: Sequence[str], home: Home) -> dict[str, MixSource]:
@@ -18,19 +19,22 @@ def mix_sources(generations: Sequence[str], home: Home) -> dict[str, MixSource]:
 
 def mix_source(frontier: Frontier) -> MixSource:
     """Return a frontier as the mixing room sees it."""
-    licences = {frontier.region(k).receipt.source.licence_spdx for k in range(frontier.manifest.count)}
+    receipts = [frontier.region(k).receipt for k in range(frontier.manifest.count)]
     vocabulary = next(file for file in frontier.manifest.codec if file.name == CodecFiles.VOCABULARY)
-    separators = {frontier.region(k).receipt.pins.codec.separator for k in range(frontier.manifest.count)}
-    separator = separators.pop() or Separator(id=EOD_ID, at="end")
+    codec = receipts[0].pins.codec
+    separator = codec.separator or Separator(id=EOD_ID, at="end")
     return MixSource(
         generation=frontier.generation,
         manifest_version=frontier.manifest.version,
         manifest_sha256=frontier.manifest_sha256,
         vocabulary_sha256=vocabulary.sha256,
         vocabulary_size=len(frontier.codec.table.lengths),
-        licences=tuple(sorted(licences)),
-        index=frontier.index,
+        licences=tuple(sorted({receipt.source.licence_spdx for receipt in receipts})),
+        documents=sum(entry.documents for entry in frontier.manifest.regions),
+        regions=frontier.manifest.count,
+        rows=lambda k: cached_index(frontier.folder, k, frontier.region(k), frontier.codec.table),
         region=frontier.region,
+        format=codec.format,
         separator_id=separator.id,
         separator_position=separator.at,
     )

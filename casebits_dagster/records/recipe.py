@@ -8,25 +8,66 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
+from casebits_dagster.records.canonical import LARGEST
 from casebits_dagster.records.errors import RecordError
 from casebits_dagster.records.record import AtLeast, Count, Name, Positive, Record, Text
+from casebits_dagster.records.region import Separator
+
+CaseClass = Literal["lower", "capitalised", "upper", "mixed", "no letters"]
+CELLS = 16_384
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Domain(Record):
-    """A mix's name for clusters of one generation (-1: documents without a cluster). No clusters: the whole generation.
+class Slice(Record):
+    """Documents of one generation: those that meet every condition that is given, the whole generation when none is.
 
-    `share` is of tokens, separators included. A document is used at most `epochs` times.
+    `clusters` (-1: documents without one); `min_tokens` to `max_tokens`, separator included; `case_classes`.
     """
+
+    LEFT_OUT: ClassVar[frozenset[str]] = frozenset({"min_tokens", "max_tokens", "case_classes"})
 
     name: Name
     generation: Name
     clusters: tuple[int, ...] = ()
+    min_tokens: Positive | None = None
+    max_tokens: Positive | None = None
+    case_classes: tuple[CaseClass, ...] | None = None
+
+    @property
+    def token_range(self) -> range:
+        """The lengths it takes."""
+        return range(self.min_tokens or 0, (self.max_tokens or LARGEST) + 1)
+
+    def overlap(self, other: Slice) -> str:
+        """Return in words which documents both take; nothing when no document can be in both."""
+        low = max(self.token_range.start, other.token_range.start)
+        high = min(self.token_range.stop, other.token_range.stop) - 1
+        clusters = _both(self.clusters, other.clusters)
+        classes = _both(self.case_classes or (), other.case_classes or ())
+        if self.generation != other.generation or low > high or not clusters or not classes:
+            return ""
+        tokens = f"{low} to {high}" if high < LARGEST else f"{low} or more"
+        return f"{self.generation}: clusters {clusters}, {tokens} tokens, case classes {classes}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Domain(Slice):
+    """A mix's name for a slice. `share` is of tokens, separators included. A document is used at most `epochs` times,
+    or as often as `epochs_by_length` says for each length bucket."""
+
+    LEFT_OUT: ClassVar[frozenset[str]] = Slice.LEFT_OUT | {"epochs_by_length"}
+
     share: Decimal
     epochs: Positive = 1
+    epochs_by_length: tuple[Positive, ...] | None = None
+
+    def epoch_caps(self, buckets: int) -> tuple[int, ...]:
+        """Return how often a document of each length bucket may be used."""
+        return self.epochs_by_length or (self.epochs,) * buckets
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,28 +119,50 @@ class Aligned(Record):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Interleaved(Record):
+    """A merge of all train documents of some sources, each in its frontier's order: a run of whole documents of about
+    `chunk_tokens` from each in turn."""
+
+    chunk_tokens: Positive
+    sources: tuple[Slice, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe(Record):
-    """One mix. Documents come from `selection`, or are those of an earlier mix (`documents_of`)."""
+    """One mix. Its documents come from a `selection`, are those of an earlier mix (`documents_of`), or all of the
+    sources that are `interleaved`.
+
+    Windows are shuffled unless `order` says that every step of `windows_per_step` windows has the mix's shares. A
+    `separator` that is stated must be that of the sources.
+    """
+
+    LEFT_OUT: ClassVar[frozenset[str]] = frozenset({"order", "windows_per_step", "separator", "interleaved"})
 
     mix: Name
     description: Text
-    strategy: Literal["aligned", "concatenated"]
+    strategy: Literal["aligned", "concatenated", "interleaved"]
     sequence_length: Annotated[int, AtLeast(2)]
     windows_per_shard: Positive
     seed: Text
     documents_of: Name | None = None
     selection: Selection | None = None
     aligned: Aligned | None = None
+    interleaved: Interleaved | None = None
+    order: Literal["shuffled", "stratified"] | None = None
+    windows_per_step: Positive | None = None
+    separator: Separator | None = None
+
+    @property
+    def slices(self) -> tuple[Slice, ...]:
+        """What it takes from frontiers: its domains or its interleaved sources; none when from an earlier mix."""
+        if self.interleaved:
+            return self.interleaved.sources
+        return self.selection.domains if self.selection else ()
 
     def check(self, where: str) -> None:
         """Raise RecordError when the fields do not fit together."""
-        _require((self.aligned is not None) == (self.strategy == "aligned"), where, "aligned", "given when aligned")
-        _require(self.documents_of != self.mix, where, "documents_of", "another mix")
-        one_source = (self.documents_of is None) != (self.selection is None)
-        _require(one_source, where, "selection", "either selection or documents_of")
-        if self.selection is not None:
-            for field, fits, expected in _selection_rules(self.selection, self.sequence_length):
-                _require(fits, where, f"selection.{field}", expected)
+        for field, fits, expected in _recipe_rules(self):
+            _require(fits, where, field, expected)
 
 
 def load_recipe(path: Path) -> Recipe:
@@ -121,9 +184,9 @@ def require_known(recipes: Sequence[Recipe], generations: set[str]) -> None:
     for recipe in recipes:
         for earlier in earlier_mixes(recipe):
             _require(earlier in mixes, f"mix {recipe.mix}", f"mix {earlier!r}", f"one of {sorted(mixes)}")
-        for domain in recipe.selection.domains if recipe.selection else ():
+        for part in recipe.slices:
             known = f"one of {sorted(generations)}"
-            _require(domain.generation in generations, f"mix {recipe.mix}", f"domain {domain.name}", known)
+            _require(part.generation in generations, f"mix {recipe.mix}", f"domain {part.name}", known)
 
 
 def earlier_mixes(recipe: Recipe) -> tuple[str, ...]:
@@ -136,30 +199,72 @@ def earlier_mixes(recipe: Recipe) -> tuple[str, ...]:
 
 def generations_of(recipe: Recipe, recipes: Sequence[Recipe]) -> tuple[str, ...]:
     """Return the generations whose documents a mix holds, sorted; for `documents_of`, those of that mix."""
-    if recipe.selection:
-        return tuple(sorted({domain.generation for domain in recipe.selection.domains}))
+    if recipe.slices:
+        return tuple(sorted({part.generation for part in recipe.slices}))
     earlier = next((other for other in recipes if other.mix == recipe.documents_of), None)
     return generations_of(earlier, recipes) if earlier else ()
 
 
-def _selection_rules(selection: Selection, sequence_length: int) -> Iterator[tuple[str, bool, str]]:
-    """Yield each rule of a selection: its field, whether it holds, and what is expected."""
+Rule = tuple[str, bool, str]
+
+
+def _recipe_rules(recipe: Recipe) -> Iterator[Rule]:
+    """Yield each rule of a recipe: its field, whether it holds, and what is expected."""
+    for strategy in ("aligned", "interleaved"):
+        given = getattr(recipe, strategy) is not None
+        yield strategy, given == (recipe.strategy == strategy), f"given when {strategy}"
+    yield "documents_of", recipe.documents_of != recipe.mix, "another mix"
+    sources = [recipe.documents_of, recipe.selection, recipe.interleaved]
+    yield "selection", sources.count(None) == 2, "either selection or documents_of, or neither when interleaved"
+    yield "order", recipe.order is None or recipe.aligned is not None, "given only when aligned"
+    step = recipe.order != "stratified" or recipe.windows_per_step is not None
+    yield "windows_per_step", step, "given when the order is stratified"
+    if recipe.interleaved:
+        for field, fits, expected in _slice_rules(recipe.interleaved.sources):
+            yield f"interleaved.sources{field}", fits, expected
+    if recipe.selection:
+        for field, fits, expected in _selection_rules(recipe.selection, recipe.sequence_length):
+            yield f"selection.{field}", fits, expected
+
+
+def _slice_rules(slices: Sequence[Slice]) -> Iterator[Rule]:
+    names = {part.name for part in slices}
+    yield "", 0 < len(names) == len(slices), "one or more, each named once"
+    for part in slices:
+        yield ".max_tokens", len(part.token_range) > 0, f"of {part.name}: at least its min_tokens {part.min_tokens}"
+        yield ".clusters", len(set(part.clusters)) == len(part.clusters), f"of {part.name}: each once"
+        yield ".case_classes", part.case_classes != (), f"of {part.name}: one or more, or not given"
+    for one, other in combinations(slices, 2):
+        both = one.overlap(other)
+        yield ".clusters", not both, f"no document in two domains: {one.name} and {other.name} take {both}"
+
+
+def _selection_rules(selection: Selection, sequence_length: int) -> Iterator[Rule]:
     domains, lengths = selection.domains, selection.lengths
     yield "windows", (selection.windows is None) != (selection.tokens is None), "either windows or tokens"
     enough = selection.tokens is None or selection.tokens >= sequence_length
     yield "tokens", enough, f"at least one window of {sequence_length}"
-    names = {domain.name for domain in domains}
-    yield "domains", 0 < len(names) == len(domains), "one or more, each named once"
+    for field, fits, expected in _slice_rules(domains):
+        yield f"domains{field}", fits, expected
     yield "domains.share", *_shares([domain.share for domain in domains])
-    clusters = [(domain.generation, cluster) for domain in domains for cluster in domain.clusters or (None,)]
-    whole = {generation for generation, cluster in clusters if cluster is None}
-    apart = len(set(clusters)) == len(clusters) and not any(g in whole and c is not None for g, c in clusters)
-    yield "domains.clusters", apart, "no cluster in two domains"
+    buckets = len(lengths.edges) + 1
+    for domain in domains:
+        caps = domain.epochs_by_length
+        by_length = caps is None or (domain.epochs == 1 and len(caps) == buckets)
+        yield "domains.epochs_by_length", by_length, f"of {domain.name}: one cap a bucket, in place of epochs"
     yield "lengths.edges", list(lengths.edges) == sorted(set(lengths.edges)), "rising edges"
+    yield "lengths.edges", len(domains) * buckets <= CELLS, f"at most {CELLS} cells of domains by lengths"
     yield "lengths", (lengths.from_mix is None) == bool(lengths.profile), "either profile or from_mix"
     if lengths.profile:
-        yield "lengths.profile", len(lengths.profile) == len(lengths.edges) + 1, "one share a bucket"
+        yield "lengths.profile", len(lengths.profile) == buckets, "one share a bucket"
         yield "lengths.profile", *_shares(lengths.profile)
+
+
+def _both(mine: Sequence[int | str], others: Sequence[int | str]) -> str:
+    """Return what two lists of conditions have in common; an empty list is no condition."""
+    if mine and others:
+        return ", ".join(str(value) for value in mine if value in others)
+    return ", ".join(map(str, mine or others)) or "all"
 
 
 def _shares(shares: Sequence[Decimal]) -> tuple[bool, str]:

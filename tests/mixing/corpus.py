@@ -45,6 +45,13 @@ VOCABULARY = 200
 HEX = "ab" * 32
 
 
+@dataclass(frozen=True, kw_only=True)
+class TinySource(MixSource):
+    """A source with all its index rows at hand."""
+
+    index: NDArray[Any]
+
+
 @dataclass(frozen=True)
 class Arrays:
     ids: NDArray[np.uint16]
@@ -68,7 +75,7 @@ def is_validation(document_id: bytes) -> bool:
     return int.from_bytes(digest[:8], "big") < SPLIT.threshold
 
 
-def publish(home: Home, generation: str, regions: Sequence[Sequence[tuple[int, int]]]) -> MixSource:
+def publish(home: Home, generation: str, regions: Sequence[Sequence[tuple[int, int]]]) -> TinySource:
     """Write a generation whose regions hold documents (length, cluster) and return it as a source.
 
     A cluster of 100 or more repeats the text (the id) of document 0 of region 0, under the cluster less 100.
@@ -87,19 +94,23 @@ def publish(home: Home, generation: str, regions: Sequence[Sequence[tuple[int, i
     path = home.generation(generation).manifest(1)
     path.parent.mkdir(parents=True)
     path.write_bytes(manifest.to_bytes())
-    return MixSource(
+    index = np.array(rows, INDEX_DTYPE)
+    return TinySource(
         generation=generation,
         manifest_version=1,
         manifest_sha256=sha256(manifest.to_bytes()),
         vocabulary_sha256=HEX,
         vocabulary_size=VOCABULARY,
         licences=("CC0-1.0",),
-        index=np.array(rows, INDEX_DTYPE),
+        documents=len(index),
+        regions=len(regions),
+        rows=lambda number: index[index["region"] == number],
         region=lambda number: opened[number],
+        index=index,
     )
 
 
-def corpus(home: Home, generation: str = "tiny", documents: int = 240, seed: int = 1) -> MixSource:
+def corpus(home: Home, generation: str = "tiny", documents: int = 240, seed: int = 1) -> TinySource:
     """Return a corpus of three regions and three clusters with lengths from 2 to 200 tokens; one region is empty."""
     drawn = np.random.default_rng(seed)
     lengths = np.exp(drawn.uniform(np.log(2), np.log(200), documents)).astype(int)

@@ -8,8 +8,22 @@ from typing import Any
 import pytest
 
 from casebits_dagster.records.errors import RecordError
-from casebits_dagster.records.recipe import Aligned, Domain, Lengths, Recipe, load_recipe, load_recipes, require_known
+from casebits_dagster.records.recipe import (
+    Aligned,
+    Domain,
+    Interleaved,
+    Lengths,
+    Recipe,
+    Slice,
+    generations_of,
+    load_recipe,
+    load_recipes,
+    require_known,
+)
+from casebits_dagster.records.region import Separator
 from tests.mixing.corpus import control, recipe
+
+TEMPLATES = Path(__file__).resolve().parents[2] / "docs" / "recipes"
 
 
 def test_the_declared_recipes_load(pins: Path) -> None:
@@ -37,13 +51,86 @@ def test_bucket_names_of_no_edges() -> None:
     assert Lengths(edges=(), profile=(Decimal(1),)).names == ("all",)
 
 
-def test_a_recipe_survives_its_canonical_bytes() -> None:
-    for one in (recipe(), control(recipe())):
-        assert Recipe.parse(one.to_bytes(), "recipe") == one
+def merge(**changes: Any) -> Recipe:
+    """Return an interleaved recipe."""
+    sources = tuple(Slice(name=name, generation=name) for name in ("wiki", "web"))
+    merged: dict[str, Any] = {"strategy": "interleaved", "selection": None, "aligned": None}
+    return recipe(**(merged | {"interleaved": Interleaved(chunk_tokens=100, sources=sources)} | changes))
 
 
 def _domains(**changes: Any) -> tuple[Domain, ...]:
     return (replace(Domain(name="a", generation="tiny", share=Decimal(1)), **changes),)
+
+
+def _two(one: dict[str, Any], other: dict[str, Any]) -> dict[str, tuple[Domain, ...]]:
+    """Return two domains, of which the first has all tokens."""
+    return {"domains": (*_domains(**one), *_domains(**({"name": "b", "share": Decimal(0)} | other)))}
+
+
+FULL = recipe(
+    order="stratified",
+    windows_per_step=128,
+    separator=Separator(id=0, at="end"),
+    domains=_domains(min_tokens=5, max_tokens=9, case_classes=("lower", "no letters"), epochs_by_length=(1, 2, 3)),
+)
+
+
+def test_a_recipe_survives_its_canonical_bytes() -> None:
+    for one in (recipe(), control(recipe()), merge(), FULL):
+        one.check("recipe")
+        assert Recipe.parse(one.to_bytes(), "recipe") == one
+
+
+def test_a_recipe_without_the_optional_keys_is_written_as_before_there_were_any() -> None:
+    names = set(recipe().to_dict())
+    assert names == {
+        *("mix", "description", "strategy", "sequence_length", "windows_per_shard", "seed"),
+        *("documents_of", "selection", "aligned"),
+    }
+    assert set(_domains()[0].to_dict()) == {"name", "generation", "clusters", "share", "epochs"}
+    added = {"order", "windows_per_step", "separator"}
+    assert (set(FULL.to_dict()) - names, set(merge().to_dict()) - names) == (added, {"interleaved"})
+
+
+def test_the_generations_of_a_recipe() -> None:
+    one, other = recipe(mix="one"), merge(mix="other")
+    assert generations_of(one, ()) == ("tiny",)
+    assert generations_of(other, ()) == ("web", "wiki")
+    assert generations_of(control(other), (one, other)) == ("web", "wiki")
+    assert generations_of(control(other), ()) == ()
+    with pytest.raises(RecordError, match=r"mix other: domain web: expected one of \['wiki'\]"):
+        require_known([other], {"wiki"})
+
+
+def test_how_often_a_document_of_each_length_may_be_used() -> None:
+    assert _domains(epochs=2)[0].epoch_caps(3) == (2, 2, 2)
+    assert _domains(epochs_by_length=(1, 4))[0].epoch_caps(2) == (1, 4)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "both"),
+    [
+        ({}, {"generation": "else"}, ""),
+        ({"clusters": (1,)}, {"clusters": (2,)}, ""),
+        ({"max_tokens": 9}, {"min_tokens": 10}, ""),
+        ({"case_classes": ("lower",)}, {"case_classes": ("upper", "mixed")}, ""),
+        ({}, {}, "tiny: clusters all, 0 or more tokens, case classes all"),
+        (
+            {"clusters": (1, 2, 3), "min_tokens": 4, "max_tokens": 9, "case_classes": ("lower", "upper")},
+            {"clusters": (3, 1), "max_tokens": 12, "case_classes": ("upper",)},
+            "tiny: clusters 1, 3, 4 to 9 tokens, case classes upper",
+        ),
+        ({"clusters": (7,), "max_tokens": 9}, {"min_tokens": 9}, "tiny: clusters 7, 9 to 9 tokens, case classes all"),
+    ],
+)
+def test_what_two_domains_have_in_common(one: dict[str, Any], other: dict[str, Any], both: str) -> None:
+    first, second = _two(one, other)["domains"]
+    assert (first.overlap(second), second.overlap(first) == "") == (both, both == "")
+    if both:
+        with pytest.raises(RecordError) as caught:
+            recipe(domains=(first, second)).check("r.toml")
+        problem = f"selection.domains.clusters: expected no document in two domains: a and b take {both}"
+        assert str(caught.value) == f"RECIPE_INVALID r.toml: {problem}"
 
 
 @pytest.mark.parametrize(
@@ -51,6 +138,11 @@ def _domains(**changes: Any) -> tuple[Domain, ...]:
     [
         ({"aligned": None}, "aligned"),
         ({"strategy": "concatenated"}, "aligned"),
+        ({"strategy": "interleaved", "aligned": None}, "interleaved"),
+        ({"interleaved": merge().interleaved}, "interleaved"),
+        ({"strategy": "interleaved", "aligned": None, "interleaved": merge().interleaved}, "selection"),
+        ({"strategy": "concatenated", "aligned": None, "order": "shuffled"}, "order"),
+        ({"order": "stratified"}, "windows_per_step"),
         ({"documents_of": "x"}, "selection"),
         ({"selection": None}, "selection"),
         ({"tokens": 999}, "selection.windows"),
@@ -60,7 +152,12 @@ def _domains(**changes: Any) -> tuple[Domain, ...]:
         ({"domains": _domains() * 2}, "selection.domains"),
         ({"domains": _domains(share=Decimal("0.9"))}, "selection.domains.share"),
         ({"domains": _domains(clusters=(1, 1))}, "selection.domains.clusters"),
-        ({"domains": (*_domains(clusters=(1,)), *_domains(name="b", share=Decimal(0)))}, "selection.domains.clusters"),
+        (_two({"clusters": (1,)}, {}), "selection.domains.clusters"),
+        ({"domains": _domains(min_tokens=5, max_tokens=4)}, "selection.domains.max_tokens"),
+        ({"domains": _domains(case_classes=())}, "selection.domains.case_classes"),
+        ({"domains": _domains(epochs_by_length=(1, 2))}, "selection.domains.epochs_by_length"),
+        ({"domains": _domains(epochs=2, epochs_by_length=(1, 2, 3))}, "selection.domains.epochs_by_length"),
+        ({"lengths": Lengths(edges=tuple(range(1, 16_385)), from_mix="x")}, "selection.lengths.edges"),
         ({"lengths": Lengths(edges=(5, 5), profile=(Decimal(1),) * 3)}, "selection.lengths.edges"),
         ({"lengths": Lengths(edges=())}, "selection.lengths"),
         ({"lengths": Lengths(edges=(), profile=(Decimal(1),), from_mix="x")}, "selection.lengths"),
@@ -72,6 +169,14 @@ def test_fields_that_do_not_fit_together_are_refused(changes: dict[str, Any], fi
     with pytest.raises(RecordError) as caught:
         recipe(**changes).check("r.toml")
     assert (caught.value.code, caught.value.where) == ("RECIPE_INVALID", f"r.toml: {field}")
+
+
+def test_the_sources_of_a_merge_are_apart() -> None:
+    twice = (Slice(name="a", generation="wiki"), Slice(name="b", generation="wiki", clusters=(1,)))
+    for sources, field in (((), ""), ((twice[0],) * 2, ""), (twice, ".clusters")):
+        with pytest.raises(RecordError) as caught:
+            merge(interleaved=Interleaved(chunk_tokens=1, sources=sources)).check("r.toml")
+        assert caught.value.where == f"r.toml: interleaved.sources{field}"
 
 
 def test_a_recipe_file_is_named_after_its_mix_and_has_no_unknown_key(tmp_path: Path) -> None:
@@ -92,3 +197,40 @@ def test_a_recipe_file_is_named_after_its_mix_and_has_no_unknown_key(tmp_path: P
 def test_the_defaults_of_aligned() -> None:
     assert replace(recipe(), aligned=Aligned()) == recipe()
     assert Aligned() == Aligned(tails="auto", spread=True)
+
+
+def test_the_templates_load_and_name_what_they_need() -> None:
+    recipes = {path.stem: load_recipe(path) for path in sorted(TEMPLATES.glob("*.toml"))}
+    needed = {name: generations_of(one, tuple(recipes.values())) for name, one in recipes.items()}
+    bluscript = ("chess-gpt2", "code-gpt2", "commoncrawl-gpt2", "math-gpt2", "stockfish-gpt2")
+    assert needed == {
+        "bluscriptcp_p1b_aligned": bluscript,
+        "bluscriptcp_p1b_concatenated": bluscript,
+        "bluscriptcp_p2d_aligned": bluscript,
+        "bluscriptcp_p2d_concatenated": bluscript,
+        "indonesian_merge": ("culturax-id-40000", "wikipedia-id-40000"),
+    }
+    require_known(tuple(recipes.values()), {name for names in needed.values() for name in names})
+    separators = {name: one.separator for name, one in recipes.items()}
+    eot = Separator(id=50256, at="start")
+    assert separators == {name: None if name == "indonesian_merge" else eot for name in recipes}
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "file_tokens", "shares", "profile"),
+    [
+        ("p1b", 16_384, 1_000_439_809, "37 29 28 3 3", "18.2 0 56.1 16.6 4.5 4.6"),
+        ("p2d", 32_768, 600_473_601, "40 29.1 24.9 3 3", "15.6 3.6 17 22.4 8.5 32.9"),
+    ],
+)
+def test_the_templates_have_the_published_numbers(
+    name: str, length: int, file_tokens: int, shares: str, profile: str
+) -> None:
+    one = load_recipe(TEMPLATES / f"bluscriptcp_{name}_aligned.toml")
+    assert one.selection is not None
+    assert (one.selection.windows or 0) * length + 1 == file_tokens
+    assert (one.sequence_length, one.aligned) == (length, Aligned(tails="float", spread=True))
+    assert [domain.name for domain in one.selection.domains] == ["code", "math", "commoncrawl", "chess", "stockfish"]
+    assert [100 * domain.share for domain in one.selection.domains] == list(map(Decimal, shares.split()))
+    assert [100 * share for share in one.selection.lengths.profile] == list(map(Decimal, profile.split()))
+    assert one.selection.lengths.edges == tuple(1_024 * k for k in (4, 16, 32, 64, 128))
