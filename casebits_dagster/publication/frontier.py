@@ -61,7 +61,8 @@ def advance_frontier(generation: Generation, home: Home, *, now: datetime) -> Ad
     local = LocalStore(home.root, home.staging)
     store, changed = shared_store(home) or local, False
     codec_files = publish_codec(generation, home, store)
-    publish_codec(generation, home, local)
+    if store is not local:
+        publish_codec(generation, home, local)
     while True:
         previous = _newest_manifest(home, store, generation)
         ready = admitted_regions(home, generation.name, len(generation.plan))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from casebits_dagster.mixing.sources import MixSource
 from casebits_dagster.publication.consume import Frontier, open_frontier
+from casebits_dagster.publication.frontier import pull_frontier
 from casebits_dagster.records.codec import CodecFiles
 from casebits_dagster.records.layout import EOD_ID, Home
 from casebits_dagster.records.region import Separator
@@ -14,6 +15,8 @@ from casebits_dagster.regions.index import cached_index
 
 def mix_sources(generations: Sequence[str], home: Home) -> dict[str, MixSource]:
     """Return each generation's newest frontier, verified, as a source for a mix."""
+    for name in generations:
+        pull_frontier(home, name)
     return {name: mix_source(open_frontier(home.root, name)) for name in generations}
 
 
