@@ -6,7 +6,10 @@ under `rejections/` and no admission. An admission is deterministic, so a rerun 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import os
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +21,10 @@ from casebits_dagster.records.pins import Generation
 from casebits_dagster.records.region import Admission, RegionName, Rejection
 from casebits_dagster.stores.base import WritableStore
 from casebits_dagster.stores.local import LocalStore, make_folder
-from casebits_dagster.stores.regions import pull_region, require_pushed, shared_store
+from casebits_dagster.stores.regions import pull_region, require_pushed, require_same_pins, shared_store
+
+AT_HOME = frozenset({"L1_FILES", "L1_RECEIPT", "L1_SIZES", "L1_HASH", "L4_PINS"})
+"""Checks that fail for the copy or the pins of one machine, which say nothing to the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,55 +41,68 @@ def admit_region(generation: Generation, index: int, home: Home, *, run_id: str,
 
     Raises REGION_CHANGED when a rerun replaced the region's claim while it was proven.
     """
-    place, name = home.generation(generation.name), generation.name
+    name, place = generation.name, home.generation(generation.name)
     store, shared = LocalStore(home.root, home.staging), shared_store(home)
+    require_same_pins(home, generation)
     pull_region(home, name, index)
     folder = place.region(index)
+    _set_aside_nonsense(folder / ADMISSION, name, index, place.set_aside(index))
+    receipt_sha256 = _sha256(folder / RECEIPT)
     try:
         found = verify_region(folder, generation, index=index, verdicts=place.verdicts(index), full=full)
     except Rejected as error:
-        rejection = _rejection(name, index, error, folder / RECEIPT)
-        for target in (store, shared):
-            if target:
-                _record(rejection, target, _name(place.rejections(index) / run_id, store))
+        rejection, path = _rejection(name, index, error, receipt_sha256), _name(place.rejections(index) / run_id, store)
+        _record(rejection, store, path)
+        if shared and error.code not in AT_HOME:
+            _record(rejection, shared, path)
         raise
-    require_pushed(home, found)
+    path = _name(folder / ADMISSION, store)
+    if shared:
+        require_pushed(home, found)
+        admitted = _publish(found, shared, path)
     with store.exclusive():
         _require_still(folder / RECEIPT, found, store)
-        _set_aside_nonsense(folder / ADMISSION, place.set_aside(index))
-        path = _name(folder / ADMISSION, store)
         if shared is None:
             return _publish(found, store, path)
-        admitted = _publish(found, shared, path)
         store.put_new(path, admitted.admission.to_bytes())
         return admitted
 
 
 def _require_still(receipt: Path, found: Admission, store: LocalStore) -> None:
-    if (read := sha256_file(receipt)) != found.receipt_sha256:
+    if (read := _sha256(receipt)) != found.receipt_sha256:
         where, expected = _name(receipt, store), f"sha256 {found.receipt_sha256}"
         problem, remedy = "while it was proven", "prove it again"
-        raise CasebitsError("REGION_CHANGED", where, problem, expected=expected, read=read, remedy=remedy)
+        raise CasebitsError("REGION_CHANGED", where, problem, expected=expected, read=read or "nothing", remedy=remedy)
 
 
-def _set_aside_nonsense(path: Path, aside: Path) -> None:
-    """Move away an admission that is no record: it proves nothing to anyone."""
-    if path.exists():
-        try:
-            Admission.parse(path.read_bytes(), path.name)
-        except RecordError:
-            make_folder(aside)
-            path.rename(aside / path.name)
+def _set_aside_nonsense(path: Path, generation: str, index: int, aside: Path) -> None:
+    """Move away an admission that is none of this region: it proves nothing to anyone."""
+    if not os.path.lexists(path):
+        return
+    with contextlib.suppress(OSError, RecordError):
+        found = Admission.parse(path.read_bytes(), path.name)
+        if not path.is_symlink() and (found.generation, found.region.index) == (generation, index):
+            return
+    shutil.rmtree(aside, ignore_errors=True)
+    make_folder(aside)
+    path.rename(aside / path.name)
 
 
-def _rejection(generation: str, index: int, error: Rejected, receipt: Path) -> Rejection:
+def _sha256(path: Path) -> str:
+    return sha256_file(path) if path.is_file() else ""
+
+
+def _rejection(generation: str, index: int, error: Rejected, receipt_sha256: str) -> Rejection:
+    # A foreign file may have a name that is no text.
+    problem = error.args[0].removeprefix(f"{error.code} {error.where}: ")
+    where, problem = (text.encode("utf-8", "backslashreplace").decode() for text in (error.where, problem))
     return Rejection(
         generation=generation,
         region=RegionName(index=index, id=region_id(index)),
-        receipt_sha256=sha256_file(receipt) if receipt.is_file() else "",
+        receipt_sha256=receipt_sha256,
         check=error.code,
-        where=error.where,
-        problem=error.args[0].removeprefix(f"{error.code} {error.where}: "),
+        where=where,
+        problem=problem,
         document=error.document,
         position=error.position,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import os
 from concurrent.futures import BrokenExecutor, Executor
+from dataclasses import replace
 
 from casebits_dagster.admission.admit import Admitted, admit_region
 from casebits_dagster.processes import process_pool
@@ -19,8 +20,11 @@ from casebits_dagster.records.pins import Generation
 def admit_apart(generation: Generation, index: int, home: Home, *, run_id: str, full: bool = False) -> Admitted:
     """Return what `admit_region` returns, and raise what it raises, from the verifier's own process.
 
-    Raises VERIFIER_DIED when that process ended before its answer; nothing is admitted then.
+    Raises VERIFIER_DIED when that process ended before its answer; nothing is admitted then. A run that is cancelled
+    waits for the proof under way, which admits the region if it holds.
     """
+    # The process has the folder that was current when it started.
+    home = replace(home, root=home.root.absolute())
     try:
         return verifier(os.getpid()).submit(admit_region, generation, index, home, run_id=run_id, full=full).result()
     except BrokenExecutor as error:

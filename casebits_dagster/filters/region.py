@@ -23,7 +23,7 @@ from casebits_dagster.codec.bytetable import Bytes, Cuts
 from casebits_dagster.filters.judge import KEEP, judge, require_metrics, verdict_names
 from casebits_dagster.filters.metrics import score
 from casebits_dagster.records.digests import sha256
-from casebits_dagster.records.errors import CasebitsError
+from casebits_dagster.records.errors import CasebitsError, RecordError
 from casebits_dagster.records.layout import RECEIPT, Home
 from casebits_dagster.records.pins import Generation
 from casebits_dagster.records.region import Receipt
@@ -100,13 +100,16 @@ def filter_region(generation: Generation, index: int, home: Home) -> FilteredReg
 def _require_unchanged(home: Home, generation: str, index: int, digest: str) -> None:
     """Refuse to replace the verdicts that a published region was made from."""
     receipt = home.generation(generation).region(index) / RECEIPT
-    if receipt.exists() and not may_be_replaced(home, generation, index):
+    try:
         published = Receipt.parse(receipt.read_bytes(), str(receipt)).verdicts_digest
-        if published != digest:
-            remedy = "a change of pins is a new generation"
-            raise CasebitsError(
-                "NONDETERMINISTIC_REGION", f"{receipt}: verdicts_digest", expected=published, read=digest, remedy=remedy
-            )
+    except (OSError, RecordError):
+        # There is none, or it is damaged: the encoder compares what it makes with what was admitted.
+        return
+    if not may_be_replaced(home, generation, index) and published != digest:
+        remedy = "a change of pins is a new generation"
+        raise CasebitsError(
+            "NONDETERMINISTIC_REGION", f"{receipt}: verdicts_digest", expected=published, read=digest, remedy=remedy
+        )
 
 
 def verdicts_digest(table: pa.Table) -> str:

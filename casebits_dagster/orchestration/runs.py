@@ -13,13 +13,16 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import ClassVar
 
-from dagster import AssetExecutionContext
+from dagster import AssetExecutionContext, Failure
 
+from casebits_dagster.orchestration.checks import refusal
+from casebits_dagster.records.errors import CasebitsError, Rejected
 from casebits_dagster.records.layout import Home
 from casebits_dagster.records.record import Count, Name, Positive, Record, Text
 from casebits_dagster.stores.local import LocalStore
 
 PACKAGE = "casebits-dagster"
+TRANSIENT = frozenset({"STORE_UNREACHABLE", "VERIFIER_DIED", "REGION_CHANGED"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,12 +60,18 @@ def utc_now() -> datetime:
 
 @contextmanager
 def recorded(context: AssetExecutionContext, home: Home, version: int) -> Iterator[int]:
-    """Yield the index of the region this run works on; then write its run record, also when the stage failed."""
+    """Yield the index of the region this run works on; then write its run record, also when the stage failed.
+
+    What fails by name is shown by name in the UI; only what another try may mend may be tried again.
+    """
     stage, started_at, outcome = context.asset_key.path[-1], _now_text(), "done"
     try:
         yield int(context.partition_key)
     except Exception as error:
         outcome = str(getattr(error, "code", type(error).__name__))
+        if isinstance(error, CasebitsError) and not isinstance(error, Rejected):
+            retry = error.code in TRANSIENT
+            raise Failure(str(error), metadata=refusal(error), allow_retries=retry) from error
         raise
     finally:
         times = {"started_at": started_at, "finished_at": _now_text()}

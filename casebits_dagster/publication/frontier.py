@@ -17,7 +17,7 @@ from casebits_dagster.frontier import AdmittedRegion, extend, require_extends, r
 from casebits_dagster.publication.verify_region import VerifiedRegion, verify_region_files
 from casebits_dagster.records.codec import CodecFiles
 from casebits_dagster.records.digests import sha256
-from casebits_dagster.records.errors import Absent, Conflict, Refused
+from casebits_dagster.records.errors import Absent, CasebitsError, Conflict, Refused
 from casebits_dagster.records.frontier import (
     FrontierEntry,
     Latest,
@@ -33,7 +33,7 @@ from casebits_dagster.regions.index import cached_index
 from casebits_dagster.regions.read import Region
 from casebits_dagster.stores.base import Store, WritableStore
 from casebits_dagster.stores.local import LocalStore
-from casebits_dagster.stores.regions import admitted_regions, pull_region, shared_store
+from casebits_dagster.stores.regions import admitted_regions, pull_region, require_same_pins, shared_store
 from casebits_dagster.stratify import split_totals
 
 R = TypeVar("R", bound=Record)
@@ -60,6 +60,7 @@ def advance_frontier(generation: Generation, home: Home, *, now: datetime) -> Ad
     """
     local = LocalStore(home.root, home.staging)
     store, changed = shared_store(home) or local, False
+    require_same_pins(home, generation)
     codec_files = publish_codec(generation, home, store)
     if store is not local:
         publish_codec(generation, home, local)
@@ -97,8 +98,14 @@ def _extended(
     index = previous.count if previous else 0
     table = Codec.load(home.generation(generation.name).codec).table
     while index in ready:
-        pull_region(home, generation.name, index)
-        admitted[index] = _admitted(generation, home.generation(generation.name), index, table)
+        try:
+            pull_region(home, generation.name, index)
+            admitted[index] = _admitted(generation, home.generation(generation.name), index, table)
+        except (CasebitsError, OSError):
+            # A region that went bad holds the frontier here, and is told as soon as nothing before it is new.
+            if not admitted:
+                raise
+            break
         index += 1
     plan = PlanPin(total=len(generation.plan), sha256=generation.plan_sha256)
     return extend(previous, admitted, generation=generation.name, plan=plan, codec=codec)
@@ -227,8 +234,11 @@ def pull_frontier(home: Home, generation: str) -> None:
     latest = Latest.parse(raw, name)
     if before and (seen := Latest.parse(before, name).version) > latest.version:
         raise Refused("ROLLBACK", f"{store.url}/{name}", expected=f"version {seen} or later", read=latest.version)
-    for path in (*store.list(f"{root}/codec"), *store.list(f"{root}/frontier/manifests")):
-        if not local.exists(path):
+    manifests = store.list(f"{root}/frontier/manifests")
+    newest = max((path for path in manifests if local.exists(path)), default="")
+    for path in (*store.list(f"{root}/codec"), *manifests):
+        # Each manifest names the one before: when the newest that is here is theirs, all are.
+        if path == newest or not local.exists(path):
             local.put_new(path, store.get(path))
     manifest = Manifest.parse(local.get(_name(home, folder.manifest(latest.version))), name)
     for entry in manifest.regions:

@@ -67,7 +67,7 @@ def encode_region(generation: Generation, index: int, home: Home, engine: Engine
         work.mkdir()
         receipt = write_region(work, generation, index, blocks, columns, outcome)
         published = publish_region(work, receipt, home)
-    push_region(home, receipt)
+    push_region(home, generation, receipt)
     pairs, tokens = counter.pairs(), max(1, receipt.counts.tokens)
     return EncodedRegion(
         receipt=receipt,
@@ -82,9 +82,11 @@ def encode_region(generation: Generation, index: int, home: Home, engine: Engine
 
 def _filter_record(generation: Generation, index: int, home: Home) -> tuple[DocumentColumns, FilterOutcome]:
     """Return the kept documents' columns and the outcome of the filter stage, from its verdict table."""
-    path = home.generation(generation.name).verdicts(index)
-    if not path.exists():
-        raise Absent("FILE_MISSING", str(path), "not filtered yet", remedy="materialise filtered_documents first")
+    folder = home.generation(generation.name)
+    path = folder.verdicts(index)
+    for needed in (path, folder.kept_text(index)):
+        if not needed.exists():
+            raise Absent("FILE_MISSING", str(needed), "not filtered yet", remedy="materialise filtered_documents first")
     table = pq.read_table(path)
     kept = table.filter(pc.equal(table["verdict"], KEEP))
     metrics = generation.policy.metrics

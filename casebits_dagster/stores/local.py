@@ -21,6 +21,7 @@ from casebits_dagster.records.errors import Absent
 from casebits_dagster.stores.base import conflict, safe_path
 
 _LOCK = ".lock"
+_DURABLE: set[Path] = set()
 
 
 class LocalStore:
@@ -67,6 +68,8 @@ class LocalStore:
                 os.link(temporary, target)
             except FileExistsError as error:
                 if target.read_bytes() == content:
+                    # Whoever made it may have died before this.
+                    fsync_folder(target.parent)
                     return False
                 raise conflict(path) from error
         fsync_folder(target.parent)
@@ -146,6 +149,8 @@ class LocalStore:
                 raise
             if different := differing(staged, target, added_later):
                 raise conflict(f"{path}/{different[0]}") from error
+            # Whoever published it may have died before this.
+            fsync_folder(target.parent)
             return False
         fsync_folder(target.parent)
         return True
@@ -207,11 +212,20 @@ def write_durably(path: Path, content: bytes) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder with its parents, each durable in its own parent."""
-    if not folder.is_dir():
+    """Create a folder with its parents, each durable in its own parent.
+
+    One that is there is made durable by the first call of a process: whoever made it may have died before that.
+    """
+    there = folder.is_dir()
+    if there and folder in _DURABLE:
+        return
+    if not there:
         make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
+    # A folder that others made for us may lie where we cannot look.
+    with contextlib.suppress(PermissionError) if there else contextlib.nullcontext():
         fsync_folder(folder.parent)
+    _DURABLE.add(folder)
 
 
 def fsync_folder(folder: Path) -> None:

@@ -48,7 +48,9 @@ _REMEDIES = {
 
 
 def object_store(url: str, patience: float = 60.0) -> ObjectStore:
-    """Open `s3://bucket/prefix` (endpoint, region and credentials as AWS_* say) or `memory://`, a new and empty one.
+    """Open `s3://bucket/prefix` (endpoint, region and credentials as AWS_* say).
+
+    `memory://` is a new and empty one, for tests: no other process sees it.
 
     An operation is given up when retries have taken `patience` seconds, and a request after five times as many.
     """
@@ -57,7 +59,10 @@ def object_store(url: str, patience: float = 60.0) -> ObjectStore:
         return ObjectStore(url, memory, memory, None, patience)
     bucket, _, prefix = url.removeprefix("s3://").rstrip("/").partition("/")
     if not url.startswith("s3://") or not _BUCKET.fullmatch(bucket):
-        raise Refused("STORE_PROTOCOL", url, expected="s3://bucket/prefix or memory://", read=url)
+        raise Refused("STORE_PROTOCOL", url, expected="s3://bucket/prefix", read=url, remedy="look at CASEBITS_STORE")
+    for name, value in sorted(os.environ.items()):
+        if name.startswith("AWS_") and not value.isprintable():
+            raise Refused("STORE_PROTOCOL", name, expected="printable characters", read="a line feed or the like")
     for name in ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
         if not _ENDPOINT.fullmatch(endpoint := os.environ.get(name, "http://default")):
             raise Refused("STORE_PROTOCOL", name, expected="http://host:port or https://host:port", read=endpoint)

@@ -18,9 +18,11 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from casebits_dagster.records.canonical import canonical
 from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import Absent, CasebitsError, Conflict, RecordError, Refused
 from casebits_dagster.records.layout import ADMISSION, RECEIPT, Home, region_id
+from casebits_dagster.records.pins import Generation
 from casebits_dagster.records.region import Admission, Receipt, Rejection
 from casebits_dagster.stores.base import WritableStore
 from casebits_dagster.stores.local import LocalStore, differing, fsync_folder, make_folder
@@ -37,6 +39,8 @@ def publish_region(staged: Path, receipt: Receipt, home: Home) -> bool:
     folder, index = home.generation(receipt.generation), receipt.region.index
     store, target = LocalStore(home.root, home.staging), folder.region(index)
     path = _name(home, target)
+    if target.is_symlink() or target.is_file():
+        target.rename(_emptied(folder.set_aside(index)) / target.name)
     try:
         return store.publish_folder(staged, path, added_later=(ADMISSION,))
     except Conflict as error:
@@ -70,7 +74,7 @@ def _refused(store: WritableStore, rejections: str) -> set[str]:
     for name in store.list(rejections):
         # What was set aside lies in folders below.
         if name.count("/") == rejections.count("/") + 1:
-            with contextlib.suppress(RecordError):
+            with contextlib.suppress(CasebitsError, OSError):
                 refused.add(Rejection.parse(store.get(name), name).receipt_sha256)
     return refused
 
@@ -113,14 +117,31 @@ def _opened(url: str, process: int) -> ObjectStore:
     return object_store(url)
 
 
-def push_region(home: Home, receipt: Receipt) -> None:
+def require_same_pins(home: Home, generation: Generation) -> None:
+    """Refuse to work in a shared store with other pins than the first machine's; nothing when the home stands alone."""
+    if (store := shared_store(home)) is None:
+        return
+    pins = {"plan_sha256": generation.plan_sha256, "source": generation.source.pin.revision}
+    path = _name(home, home.generation(generation.name).root / "pins.json")
+    try:
+        store.put_new(path, canonical({**pins, "pins": generation.pins.to_dict()}))
+    except Conflict as error:
+        problem, remedy = "the store was made from other pins", "use the pins that it was made from, or a new name"
+        raise Refused("GENERATION_MISMATCH", f"{store.url}/{path}", problem, remedy=remedy) from error
+
+
+def push_region(home: Home, generation: Generation, receipt: Receipt) -> None:
     """Put a published region and its verdict table where the other machines find them; nothing when home is alone."""
     if (store := shared_store(home)) is None:
         return
+    require_same_pins(home, generation)
     folder, index = home.generation(receipt.generation), receipt.region.index
     place = _content(home, receipt)
     for name in (*(file.name for file in receipt.files), RECEIPT):
-        store.put_file(f"{place}/{name}", folder.region(index) / name)
+        try:
+            store.put_file(f"{place}/{name}", folder.region(index) / name)
+        except Conflict as error:
+            raise _rotten(f"{place}/{name}", "the bytes at home", "others") from error
     with contextlib.suppress(Conflict):
         # Another library may write the same verdicts as other bytes: one table is as good as the other.
         store.put_file(_verdicts(home, receipt), folder.verdicts(index))
@@ -133,7 +154,7 @@ def require_pushed(home: Home, admission: Admission) -> None:
     place = _content(home, admission)
     for file in admission.files:
         if (read := store.digest(f"{place}/{file.name}")) != file.sha256:
-            raise Refused("FILE_HASH", f"{place}/{file.name}", expected=f"sha256 {file.sha256}", read=read)
+            raise _rotten(f"{place}/{file.name}", f"sha256 {file.sha256}", read)
 
 
 def pull_region(home: Home, generation: str, index: int) -> None:
@@ -146,15 +167,18 @@ def pull_region(home: Home, generation: str, index: int) -> None:
     folder = home.generation(generation)
     target, path = folder.region(index), _name(home, folder.region(index))
     admission = store.get(f"{path}/{ADMISSION}") if store.exists(f"{path}/{ADMISSION}") else None
-    raw = _claim(store, path, _name(home, folder.rejections(index)), admission)
+    mine = (target / RECEIPT).read_bytes() if (target / RECEIPT).is_file() else b""
+    raw = _claim(store, path, _name(home, folder.rejections(index)), admission, mine)
     receipt = Receipt.parse(raw, f"{path}/{RECEIPT}")
+    if (receipt.generation, receipt.region.index) != (generation, index):
+        raise _rotten(f"{path}/{RECEIPT}", f"{generation}/{index:05d}", f"{receipt.generation}/{receipt.region.id}")
     local = LocalStore(home.root, home.staging)
-    if not (target / RECEIPT).is_file() or (target / RECEIPT).read_bytes() != raw:
+    if mine != raw or not folder.verdicts(index).exists():
         with local.staged(f"pull.{generation}.{index:05d}") as staging:
             _fetch(store, home, receipt, raw, staging)
+            publish_region(staging / "region", receipt, home)
             make_folder(folder.verdicts(index).parent)
             (staging / "verdicts").rename(folder.verdicts(index))
-            publish_region(staging / "region", receipt, home)
     if admission is not None:
         local.put_new(f"{path}/{ADMISSION}", admission)
 
@@ -167,20 +191,23 @@ def admitted_regions(home: Home, generation: str, planned: int) -> list[int]:
     return [index for index in range(planned) if _name(home, folder.region(index) / ADMISSION) in found]
 
 
-def _claim(store: ObjectStore, path: str, rejections: str, admission: bytes | None) -> bytes:
-    """Return the receipt of the claim to bring home."""
+def _claim(store: ObjectStore, path: str, rejections: str, admission: bytes | None, mine: bytes) -> bytes:
+    """Return the receipt of the claim to bring home; `mine` is the one that is here, or nothing."""
     receipts = {name: store.get(name) for name in store.list(path) if name.endswith(f"/{RECEIPT}")}
     if admission is not None:
         wanted = Admission.parse(admission, f"{path}/{ADMISSION}").receipt_sha256
         claims = {name: raw for name, raw in receipts.items() if sha256(raw) == wanted}
     else:
         refused = _refused(store, rejections)
-        # A refusal may have been for the bytes of one copy: when it is all there is, the verifier looks again.
-        claims = {name: raw for name, raw in receipts.items() if sha256(raw) not in refused} or receipts
+        claims = {name: raw for name, raw in receipts.items() if sha256(raw) not in refused}
+        if not claims:
+            # All were refused: the verifier looks again at what was made here last.
+            claims = {name: raw for name, raw in receipts.items() if raw == mine} or receipts
     if not claims:
         raise Absent("REGION_MISSING", path, f"no claim is in {store.url}", remedy="encode the region first")
     if len(claims) > 1:
-        raise CasebitsError("NONDETERMINISTIC_REGION", " and ".join(claims), "two runs made different bytes")
+        problem, remedy = "two runs made different bytes", "find out why, and delete one of them in the store"
+        raise CasebitsError("NONDETERMINISTIC_REGION", " and ".join(claims), problem, remedy=remedy)
     return next(iter(claims.values()))
 
 
@@ -190,10 +217,15 @@ def _fetch(store: ObjectStore, home: Home, receipt: Receipt, raw: bytes, staging
     work.mkdir()
     for file in receipt.files:
         if (read := store.fetch(f"{place}/{file.name}", work / file.name)) != file.sha256:
-            raise Refused("FILE_HASH", f"{place}/{file.name}", expected=f"sha256 {file.sha256}", read=read)
+            raise _rotten(f"{place}/{file.name}", f"sha256 {file.sha256}", read)
     (work / RECEIPT).write_bytes(raw)
     # The verifier derives the verdicts again, and compares them with this table.
     store.fetch(_verdicts(home, receipt), staging / "verdicts")
+
+
+def _rotten(path: str, expected: str, read: str) -> Refused:
+    remedy = "delete this object in the store, and run the partition of its region again"
+    return Refused("FILE_HASH", path, expected=expected, read=read, remedy=remedy)
 
 
 def _content(home: Home, claim: Receipt | Admission) -> str:

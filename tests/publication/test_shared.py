@@ -15,6 +15,7 @@ from casebits_dagster.lineage.tree import snapshot
 from casebits_dagster.publication.consume import open_frontier
 from casebits_dagster.publication.frontier import advance_frontier, pull_frontier
 from casebits_dagster.publication.stratification import write_stratification
+from casebits_dagster.records.digests import sha256, sha256_file
 from casebits_dagster.records.errors import Absent, CasebitsError, Conflict, Refused, Rejected
 from casebits_dagster.records.frontier import Latest
 from casebits_dagster.records.layout import ADMISSION, IDS, RECEIPT, Home
@@ -113,7 +114,9 @@ def test_rot_in_the_store_never_comes_home(golden: Generation, machines: Machine
     path = f"{REGION}/{receipt.content_id[:16]}/{IDS}"
     sound = store_of(a).get(path)
     overwrite(store_of(a), path, bytes(len(sound)))
-    with pytest.raises(Refused, match=rf"^FILE_HASH {path}: expected sha256 [0-9a-f]{{64}}, read [0-9a-f]{{64}}$"):
+    with pytest.raises(
+        Refused, match=rf"^FILE_HASH {path}: expected sha256 [0-9a-f]{{64}}, read [0-9a-f]{{64}} \(delete this object"
+    ):
         admit_region(golden, 1, b, run_id="b")
     assert b.generation("golden").region(1).exists() is False
     # Whoever made it has sound files at home, and admits only what the others will find.
@@ -130,11 +133,15 @@ def test_two_claims_are_refused_until_one_of_them_is(golden: Generation, machine
     encode(golden, 1, replace(b, shared=""))
     claim_otherwise(b.generation("golden").region(1))
     receipt = b.generation("golden").region(1) / RECEIPT
-    regions.push_region(b, Receipt.parse(receipt.read_bytes(), RECEIPT))
+    regions.push_region(b, golden, Receipt.parse(receipt.read_bytes(), RECEIPT))
     with pytest.raises(CasebitsError, match=rf"^NONDETERMINISTIC_REGION {REGION}/\w+/receipt.json and {REGION}/\w+/"):
         admit_region(golden, 1, c, run_id="c")
     rejected = Rejected("L2_DOCUMENTS", "00001/documents.jsonl")
-    _record(_rejection("golden", 1, rejected, receipt), store_of(c), "generations/golden/rejections/00001/by-hand")
+    _record(
+        _rejection("golden", 1, rejected, sha256_file(receipt)),
+        store_of(c),
+        "generations/golden/rejections/00001/by-hand",
+    )
     assert admit_region(golden, 1, c, run_id="c").published is True
     # The machine that made the refused claim takes the admitted one.
     assert admit_region(golden, 1, b, run_id="b").published is False
@@ -146,7 +153,7 @@ def test_a_refusal_is_recorded_for_all(golden: Generation, machines: Machines) -
     encode(golden, 1, replace(a, shared=""))
     folder = a.generation("golden").region(1)
     claim_otherwise(folder)
-    regions.push_region(a, Receipt.parse((folder / RECEIPT).read_bytes(), RECEIPT))
+    regions.push_region(a, golden, Receipt.parse((folder / RECEIPT).read_bytes(), RECEIPT))
     with pytest.raises(Rejected, match=r"^L2_DOCUMENTS"):
         admit_region(golden, 1, b, run_id="b")
     assert store_of(a).list("generations/golden/rejections") == ["generations/golden/rejections/00001/b.json"]
@@ -192,3 +199,96 @@ def test_a_damaged_file_at_home_is_refused_and_mended_by_a_rerun(golden: Generat
         admit_region(golden, 1, a, run_id="a")
     encode(golden, 1, a)
     assert admit_region(golden, 1, a, run_id="a").published is True
+
+
+def test_other_pins_have_no_say_in_a_store(golden: Generation, machines: Machines) -> None:
+    a, b, _ = machines
+    encode(golden, 1, a)
+    split = replace(golden.pins.split, salt="other")
+    other = replace(golden, pins=replace(golden.pins, split=split))
+    for work in (
+        lambda: encode(other, 1, b),
+        lambda: admit_region(other, 1, b, run_id="b"),
+        lambda: advance_frontier(other, b, now=NOW),
+    ):
+        with pytest.raises(Refused) as caught:
+            work()
+        assert str(caught.value) == (
+            "GENERATION_MISMATCH memory:///generations/golden/pins.json: the store was made from other pins "
+            "(use the pins that it was made from, or a new name)"
+        )
+    assert store_of(a).list("generations/golden/rejections") == []
+    assert admit_region(golden, 1, a, run_id="a").published is True
+
+
+def test_rot_at_one_home_is_no_refusal_for_the_others(golden: Generation, machines: Machines) -> None:
+    a, b, _ = machines
+    encode(golden, 1, a)
+    flip(a.generation("golden").region(1) / IDS)
+    with pytest.raises(Rejected, match=r"^L1_HASH"):
+        admit_region(golden, 1, a, run_id="a")
+    assert store_of(a).list("generations/golden/rejections") == []
+    assert admit_region(golden, 1, b, run_id="b").published is True
+
+
+def test_where_all_claims_were_refused_the_one_made_here_is_looked_at_again(
+    golden: Generation, machines: Machines
+) -> None:
+    a, b, c = machines
+    sound = encode(golden, 1, a)
+    encode(golden, 1, replace(b, shared=""))
+    folder = b.generation("golden").region(1)
+    claim_otherwise(folder)
+    regions.push_region(b, golden, Receipt.parse((folder / RECEIPT).read_bytes(), RECEIPT))
+    for number, digest in enumerate((sha256_file(folder / RECEIPT), sha256(sound.to_bytes()))):
+        rejection = _rejection("golden", 1, Rejected("L2_DOCUMENTS", "00001/documents.jsonl"), digest)
+        _record(rejection, store_of(c), f"generations/golden/rejections/00001/{number}")
+    with pytest.raises(CasebitsError, match=r"^NONDETERMINISTIC_REGION .*\(find out why, and delete one of them"):
+        admit_region(golden, 1, c, run_id="c")
+    encode(golden, 1, c)
+    assert admit_region(golden, 1, c, run_id="c").published is True
+
+
+def test_a_region_that_goes_bad_holds_the_frontier_only_from_there(golden: Generation, machines: Machines) -> None:
+    home = replace(machines[0], shared="")
+    for index in range(2):
+        encode(golden, index, home)
+        admit_region(golden, index, home, run_id="a")
+    flip(home.generation("golden").region(1) / IDS)
+    assert advance_frontier(golden, home, now=NOW).manifest.count == 1
+    with pytest.raises(Refused, match=r"^FILE_HASH regions/00001/"):
+        advance_frontier(golden, home, now=NOW)
+
+
+def test_a_home_with_another_past_is_refused_before_latest_moves(golden: Generation, machines: Machines) -> None:
+    a, b, _ = machines
+    alone = replace(b, shared="")
+    for index in range(2):
+        encode(golden, index, alone)
+        admit_region(golden, index, alone, run_id="b")
+    advance_frontier(golden, alone, now=NOW)
+    latest = b.generation("golden").latest.read_bytes()
+    for index in range(2):
+        encode(golden, index, a)
+        admit_region(golden, index, a, run_id="a")
+        advance_frontier(golden, a, now=NOW)
+    with pytest.raises(Conflict, match=r"^STORE_CONFLICT generations/golden/frontier/manifests/00000001.json"):
+        pull_frontier(b, "golden")
+    assert b.generation("golden").latest.read_bytes() == latest
+
+
+def test_a_receipt_of_another_region_stays_where_it_is(golden: Generation, machines: Machines) -> None:
+    a, b, _ = machines
+    receipt = encode(golden, 0, a)
+    store_of(a).put_new(f"{REGION}/{receipt.content_id[:16]}/{RECEIPT}", receipt.to_bytes())
+    with pytest.raises(Refused, match=rf"^FILE_HASH {REGION}/receipt.json: expected golden/00001, read golden/00000"):
+        admit_region(golden, 1, b, run_id="b")
+    assert b.generation("golden").verdicts(1).exists() is False
+
+
+def test_a_machine_that_only_pulled_has_no_text_to_encode(golden: Generation, machines: Machines) -> None:
+    a, b, _ = machines
+    encode(golden, 1, a)
+    admit_region(golden, 1, b, run_id="b")
+    with pytest.raises(Absent, match=r"00001.kept.arrow: not filtered yet \(materialise filtered_documents first\)$"):
+        encode_region(golden, 1, b)

@@ -234,7 +234,7 @@ def test_files_are_not_held_in_memory(s3_url: str, tmp_path: Path) -> None:
     "url", ["gs://bucket", "s3://", "s3://a b/c", "s3:/bucket", "/folder", "memory://a", "s3://A_B"]
 )
 def test_what_is_not_an_object_store_is_refused(url: str) -> None:
-    said = f"STORE_PROTOCOL {url}: expected s3://bucket/prefix or memory://, read {url}"
+    said = f"STORE_PROTOCOL {url}: expected s3://bucket/prefix, read {url} (look at CASEBITS_STORE)"
     assert _refused(lambda: object_store(url)) == said
 
 
@@ -246,6 +246,12 @@ def test_a_prefix_stays_below_its_bucket() -> None:
 def test_an_endpoint_is_a_url(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "localhost:8333")
     said = "STORE_PROTOCOL AWS_ENDPOINT_URL: expected http://host:port or https://host:port, read localhost:8333"
+    assert _refused(lambda: object_store(s3_url)) == said
+
+
+def test_a_variable_with_a_line_feed_is_refused(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_REGION", "us-east-1\n")
+    said = "STORE_PROTOCOL AWS_REGION: expected printable characters, read a line feed or the like"
     assert _refused(lambda: object_store(s3_url)) == said
 
 

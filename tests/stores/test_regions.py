@@ -66,6 +66,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], list[str]]] = {
     ),
     "link": (linked, [IDS]),
     "receipt gone": (lambda folder: (folder / RECEIPT).unlink(), []),
+    "receipt rotten": (lambda folder: flip(folder / RECEIPT), [RECEIPT]),
 }
 
 
@@ -81,6 +82,7 @@ def test_a_damaged_region_is_refused_and_a_rerun_mends_it(
     damage(folder)
     with pytest.raises(Rejected, match=r"^L1_"):
         admit_region(generation, REGION, made, run_id="run-1")
+    filter_region(generation, REGION, made)
     assert encode_region(generation, REGION, made).published is True
     assert admit_region(generation, REGION, made, run_id="run-2").published is not admitted
     assert tree(folder) == sound
@@ -175,3 +177,48 @@ def test_a_claim_that_changes_under_the_proof_is_not_admitted(
     with pytest.raises(CasebitsError, match=r"^REGION_CHANGED generations/sample/regions/00013/receipt.json: while"):
         admit_region(generation, REGION, made, run_id="run-1")
     assert (folder / ADMISSION).exists() is False
+
+
+def test_an_admission_of_another_region_is_moved_away(made: Home, sample_home: Home, generation: Generation) -> None:
+    folder = made.generation("sample").region(REGION)
+    sound = tree(folder)
+    shutil.copy(sample_home.generation("sample").region(8) / ADMISSION, folder / ADMISSION)
+    assert admit_region(generation, REGION, made, run_id="run-1").published is True
+    assert tree(folder) == sound
+    (folder / ADMISSION).unlink()
+    (folder / ADMISSION).mkdir()
+    assert admit_region(generation, REGION, made, run_id="run-1").published is True
+    assert tree(folder) == sound
+
+
+def test_a_link_in_the_place_of_a_region_gives_way(made: Home, generation: Generation) -> None:
+    folder = made.generation("sample").region(REGION)
+    sound = tree(folder)
+    folder.rename(made.root / "elsewhere")
+    folder.symlink_to(made.root / "elsewhere")
+    assert encode_region(generation, REGION, made).published is True
+    assert admit_region(generation, REGION, made, run_id="run-1").published is True
+    assert (folder.is_symlink(), tree(folder)) == (False, sound)
+
+
+def test_a_foreign_file_whose_name_is_no_text_is_refused_by_name(made: Home, generation: Generation) -> None:
+    (made.generation("sample").region(REGION) / "a\udcff").touch()
+    with pytest.raises(Rejected, match=r"^L1_FILES"):
+        admit_region(generation, REGION, made, run_id="run-1")
+    path = made.generation("sample").rejections(REGION) / "run-1.json"
+    assert Rejection.parse(path.read_bytes(), path.name).where == "00013/a\\udcff"
+
+
+def test_a_claim_that_vanished_under_the_proof_is_not_admitted(
+    made: Home, generation: Generation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = made.generation("sample").region(REGION)
+
+    def slowly(*args: object, **names: object) -> object:
+        found = verify_region(*args, **names)  # type: ignore[arg-type]
+        (folder / RECEIPT).unlink()
+        return found
+
+    monkeypatch.setattr(admit, "verify_region", slowly)
+    with pytest.raises(CasebitsError, match=r"^REGION_CHANGED .* read nothing \(prove it again\)$"):
+        admit_region(generation, REGION, made, run_id="run-1")
