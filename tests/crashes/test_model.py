@@ -86,7 +86,8 @@ IDLE = {
     ".": 1,  # the name of staging, where nothing is read
     "generations/golden": 3,  # the names of verdicts/ and index/, working files; codec/, which the next one covers
     "generations/golden/index": 1,  # the name of its staging
-    "generations/golden/codec": 1,  # its first file, which the fsync for the second one covers
+    "generations/golden/codec": 3,  # its first file, which the fsync for the second one covers; both once more
+    "generations/golden/regions": 2,  # each region's name once more, when its admission is put there
     ".staging/content": 2,  # the codec's files once more: they are there already
 }
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from casebits_dagster.records.errors import CasebitsError, Refused
+from casebits_dagster.stores import local
 from casebits_dagster.stores.base import WritableStore
 from casebits_dagster.stores.local import LocalStore, make_folder, write_durably
 from tests.stores.contract import UNSAFE, WritableStoreContract
@@ -91,6 +92,20 @@ def test_of_many_publishers_of_one_folder_one_wins_and_the_rest_adopt(store: Loc
     with ThreadPoolExecutor(8) as pool:
         won = list(pool.map(lambda folder: store.publish_folder(folder, "regions/00000"), folders))
     assert won.count(True) == 1
+
+
+def test_what_a_dead_process_published_is_made_durable_by_who_adopts_it(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What is there was not made by this process, which cannot know whether its maker lived to the fsync.
+    (store.root / "regions/00000").mkdir(parents=True)
+    (store.root / "regions/00000/ids").write_bytes(b"1")
+    (store.root / "a").write_bytes(b"1")
+    synced: list[Path] = []
+    monkeypatch.setattr(local, "_fsync", synced.append)
+    assert store.put_new("a", b"1") is False
+    assert store.publish_folder(_staged(store, "one", {"ids": b"1"}), "regions/00000") is False
+    assert {store.root, store.root / "regions", store.root.parent} <= set(synced)
 
 
 def test_another_fault_of_the_rename_is_not_taken_for_a_lost_race(
