@@ -11,7 +11,9 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from casebits_dagster import cli
 from casebits_dagster.cli import main
@@ -23,6 +25,7 @@ from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.layout import ADMISSION, DOCUMENTS, IDS, RECEIPT, Home
 from casebits_dagster.records.mix import REPORT
 from casebits_dagster.records.pins import load_generation
+from tests.mixing.streams import CLUSTERS, sample_stream, shuffle_blocks
 from tests.sample import mix_reports
 
 Output = pytest.CaptureFixture[str]
@@ -51,7 +54,7 @@ def test_help_teaches(capsys: Output) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["demo", "status", "plan", "verify", "read", "audit", "train-codec", "export-mixture"]
+    "command", ["demo", "status", "plan", "verify", "read", "audit", "train-codec", "export-mixture", "coherence"]
 )
 def test_every_command_explains_itself(capsys: Output, command: str) -> None:
     with pytest.raises(SystemExit) as caught:
@@ -81,6 +84,12 @@ def test_every_command_explains_itself(capsys: Output, command: str) -> None:
         ["train-codec", "./sample", "small", "--size", "300"],
         ["train-codec", "sample", "small", "--size", "256"],
         ["train-codec", "sample", "small", "--size", "many"],
+        ["coherence", "", "--dtype", "u2"],
+        ["coherence", "x.bin", "--dtype", "u8"],
+        ["coherence", "x.bin", "--dtype", "u2", "--separator", "-1"],
+        ["coherence", "x.bin", "--dtype", "u2", "--vocabulary-size", "0"],
+        ["coherence", "x.bin", "--dtype", "u2", "--observed-loss", "nan"],
+        ["coherence", "x.bin", "--dtype", "u2", "--format", "markdown"],
     ],
 )
 def test_usage_is_exit_status_2(capsys: Output, arguments: list[str]) -> None:
@@ -470,6 +479,85 @@ def test_train_codec_writes_a_new_pin_once(capsys: Output, home: Home, pins: Pat
     )
 
 
+def _stream(path: Path, stream: NDArray[np.uint16]) -> str:
+    stream.tofile(path)
+    return str(path)
+
+
+def test_the_ids_of_a_region_and_of_a_mix_are_coherent(capsys: Output, sample_home: Home) -> None:
+    region, mix = sample_home.generation("sample").region(3) / IDS, sample_home.mix("sample_aligned")
+    for path in (region, mix / "train_000000.ids.u16le"):
+        status, out, err = _run(capsys, sample_home, "coherence", str(path), "--dtype", "u2", "--separator", "0")
+        assert (status, err) == (0, "")
+        assert out.startswith(f"{path}: coherent: the order of the tokens shows in the chunks\n")
+
+
+def test_coherence_has_a_status_for_each_verdict(capsys: Output, home: Home, pins: Path, tmp_path: Path) -> None:
+    path, text = tmp_path / "x.bin", sample_stream(pins, CLUSTERS["chess"])
+    for stream, expected in (
+        (text, (0, "coherent")),
+        (shuffle_blocks(text, 1024), (1, "scrambled")),
+        (text[:100], (4, "undecided")),
+    ):
+        asked = ("coherence", _stream(path, stream), "--dtype", "u2", "--format", "json")
+        status, out, err = _run(capsys, home, *asked)
+        assert (status, json.loads(out)["verdict"], err) == (*expected, "")
+
+
+def test_coherence_draws_and_says_what_a_run_has_learned(
+    capsys: Output, home: Home, pins: Path, tmp_path: Path
+) -> None:
+    path = _stream(tmp_path / "x.bin", sample_stream(pins, CLUSTERS["chess"]))
+    asked = ("coherence", path, "--dtype", "u2", "--observed-loss", "30", "--plot", str(tmp_path / "x.png"))
+    status, out, _ = _run(capsys, home, *asked)
+    worse = "  observed   30: worse than guessing: a fault in the loss, the data or the vocabulary's size"
+    assert (status, out.splitlines()[-1]) == (0, worse)
+    assert (tmp_path / "x.png").read_bytes()[1:4] == b"PNG"
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "problem"),
+    [
+        (["none.bin", "--dtype", "u2"], 3, "FILE_MISSING none.bin: there is no such file"),
+        (["x.bin"], 2, "TOKENS_INVALID x.bin: its bytes do not say what they are (give --dtype u2 or --dtype u4)"),
+        ([".", "--dtype", "u2"], 2, "UNREADABLE .: Is a directory"),
+        (["x.bin", "--dtype", "u2", "--chunk-tokens", "1000"], 2, "TOKENS_INVALID chunk_tokens: expected a multiple "
+         "of 1,024, read 1000"),
+        (["x.bin", "--dtype", "u2", "--vocabulary-size", "50256"], 2, "TOKENS_INVALID x.bin: token 0: expected an id "
+         "below 50,256, read 50,256 (is --dtype, the byte order or the vocabulary another one?)"),
+        (["x.bin", "--dtype", "u2", "--plot", "none/x.png"], 2, "UNREADABLE none/x.png: No such file or directory"),
+    ],
+)  # fmt: skip
+def test_what_coherence_cannot_read(
+    capsys: Output,
+    home: Home,
+    pins: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: list[str],
+    status: int,
+    problem: str,
+) -> None:
+    _stream(tmp_path / "x.bin", sample_stream(pins, CLUSTERS["chess"])[:4096])
+    monkeypatch.chdir(tmp_path)
+    assert _run(capsys, home, "coherence", *asked) == (status, "", f"casebits: {problem}\n")
+
+
+def test_the_example_in_the_help_of_coherence_is_what_comes_out(
+    capsys: Output, home: Home, pins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sample with 5 % of it shuffled."""
+    _stream(tmp_path / "train_000000.bin", shuffle_blocks(sample_stream(pins), 1024, range(1173, 1293)))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        main(["coherence", "--help"])
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    begin = lines.index("casebits coherence train_000000.bin --dtype u2 --separator 50256 --observed-loss 6.3")
+    status, out, _ = _run(capsys, home, *lines[begin].split()[1:])
+    told = [line.strip() for line in out.splitlines()]
+    assert (status, told) == (1, lines[begin + 2 : begin + 2 + len(told)])
+
+
 @pytest.mark.parametrize(
     ("failures", "first_run", "status", "ending"),
     [
@@ -490,7 +578,7 @@ def test_demo_says_what_came_out(
 ) -> None:
     """The summary alone; the demo through Dagster is a test of the orchestration."""
 
-    def run(home: Path, pins_folder: Path, echo: Callable[[str], None], build: Build) -> DemoResult:
+    def run(home: Path, pins_folder: Path, echo: Callable[[str], None], build: Build, *, shared: str) -> DemoResult:
         echo("[ 1/14] region 00000")
         return DemoResult(
             generation="sample",
