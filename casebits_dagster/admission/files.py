@@ -38,6 +38,8 @@ def read_files(folder: Path, proof: Proof) -> RegionFiles:
     """Return the region after all checks of layer 1. Raises Absent when there is no such folder."""
     if not folder.is_dir():
         raise Absent("REGION_MISSING", str(folder), "there is no such region", remedy="encode the region first")
+    if folder.is_symlink():
+        raise proof.rejected("L1_FILES", ".", "is not a folder of its own")
     names = ARRAY_NAMES[proof.format]
     kinds = {**names.dtypes, DOCUMENTS: "jsonl"}
     _check_names(folder, {*kinds, RECEIPT}, proof)

@@ -10,7 +10,7 @@ import collections
 import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ from casebits_dagster.stores.base import Store
 LONGEST = 1 << 26
 _NONE = memoryview(b"")
 # Bytes of lines that are parsed at once: few enough for a processor's cache.
-PARSED = 1 << 19
+PARSED = 1 << 18
 
 _NUMBER = rb"(?:0|[1-9][0-9]{0,8})"
 _HEAD = re.compile(rb'\{"cluster_id": (%s), "tokens": \[' % _NUMBER)
@@ -54,14 +54,13 @@ def read_climbmix(store: Store, spec: RegionSpec, source: Source, digest: Digest
     """Yield rows of lines `{"cluster_id": C, "tokens": [T], "token_count": N}`, spelled exactly so."""
     table = source_tokens(source.vocabulary())
     for positions, data, spans in _batches(store, spec, digest):
-        outer = [_outer(data, *span) for span in spans]
-        reasons, clusters, counts = np.array([row[:3] for row in outer], "<i4").T
-        reasons, lists = reasons.astype("u1"), [row[3] for row in outer]
+        *outer, lists = zip(*(_outer(data, *span) for span in spans), strict=True)
+        reasons, clusters, counts = map(np.array, outer, ("u1", "<i4", "<i4"))
         ids, lengths = _numbers(lists) or _numbers_one_by_one(lists, reasons)
         miscounted = (reasons == SOUND) & (counts != lengths)
         reasons[miscounted] = COUNT_MISMATCH
-        clusters, problem_at = np.where(reasons == MALFORMED, -1, clusters), np.where(miscounted, lengths, -1)
-        yield token_block(table, positions, clusters.astype("<i4"), reasons, problem_at, ids, cuts_of(lengths))
+        clusters[reasons == MALFORMED] = -1
+        yield token_block(table, positions, clusters, reasons, np.where(miscounted, lengths, -1), ids, cuts_of(lengths))
 
 
 def _outer(data: bytes, begin: int, end: int) -> tuple[int, int, int, memoryview]:
@@ -76,43 +75,41 @@ def _outer(data: bytes, begin: int, end: int) -> tuple[int, int, int, memoryview
     return SOUND, int(head[1]), int(tail[1]), memoryview(data)[head.end() : close]
 
 
-def _numbers(lists: list[memoryview]) -> tuple[Array, Array] | None:
-    """Return the numbers of all lists and how many each has, or None when one may not be decimal numbers of at most
-    five digits, parted by comma and space.
+def _numbers(lists: Sequence[memoryview]) -> tuple[Array, Array] | None:
+    """Return the numbers of all lists, "<u2", and how many each has, or None when one may not be decimal numbers below
+    60,000, parted by comma and space.
 
-    All bytes at once: every comma has a space behind it, every other byte is a digit, no number is empty, none too long
-    or longer than its value needs.
+    All bytes at once: every comma has a space behind it, every other byte is a digit, no number is empty, and all
+    together are as long as their values need: as a number of six digits is read as its last four, none is longer.
     """
-    text = np.frombuffer(b", ".join([b"", *(one for one in lists if len(one)), b""]), "u1")
-    comma, spaces = text == 0x2C, text[1:] == 0x20
+    text = np.frombuffer(b", ".join([b"", *filter(len, lists), b""]), "u1")
+    comma = text == 0x2C
     commas = np.flatnonzero(comma)
-    if len(commas) == 1:
-        return np.empty(0, "<u2"), np.zeros(len(lists), "<i8")
+    ends, gaps = commas[1:], np.diff(commas)
     # Room in front, so that what stands up to five bytes before a comma is found at the comma's own place.
     digits = np.zeros(len(text) + 5, "u1")
     np.subtract(text, 0x30, out=digits[5:])
     is_digit = digits < 10
-    ends, gaps = commas[1:], commas[1:] - commas[:-1]
     known = np.count_nonzero(is_digit) - 5 + 2 * len(commas)
-    if known != len(text) or not np.array_equal(comma[:-1], spaces) or gaps.min() < 3 or gaps.max() > 7:
+    if known != len(text) or not np.array_equal(comma[:-1], text[1:] == 0x20) or (gaps < 3).any():
         return None
     # Two digits that end at each byte, 0 where there is none: a number is two of them and its fifth digit.
     digits *= is_digit
-    pairs = digits.copy()
-    pairs[1:] += digits[:-1] * np.uint8(10)
-    pairs *= is_digit
-    ids = digits.take(ends) * np.uint32(10_000)
-    ids *= gaps == 7
-    ids += pairs[2:].take(ends) * np.uint32(100)
-    ids += pairs[4:].take(ends)
+    pairs = digits[:-1] * np.uint8(10)
+    pairs += digits[1:]
+    pairs *= is_digit[1:]
+    fifths = digits.take(ends) * (gaps == 7)
+    ids = fifths * np.uint16(10_000)
+    ids += pairs[1:].take(ends) * np.uint16(100)
+    ids += pairs[3:].take(ends)
     needed = 3 * len(ids) + sum(np.count_nonzero(ids >= power) for power in (10, 100, 1_000, 10_000))
-    if needed != commas[-1] - commas[0]:
+    if needed != commas[-1] - commas[0] or (fifths > 5).any():
         return None
     behind = 2 + cuts_of(np.array([len(one) + 2 * bool(one) for one in lists]))
     return ids, np.diff(np.searchsorted(ends, behind))
 
 
-def _numbers_one_by_one(lists: list[memoryview], reasons: Array) -> tuple[Array, Array]:
+def _numbers_one_by_one(lists: Sequence[memoryview], reasons: Array) -> tuple[Array, Array]:
     """Return the numbers of all lists and how many each has; a list that is not of numbers makes its row malformed."""
     found = []
     for row, spelled in enumerate(map(bytes, lists)):

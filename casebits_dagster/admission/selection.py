@@ -80,7 +80,8 @@ def read_verdicts(path: Path, policy: FilterPolicy, proof: Proof) -> VerdictTabl
     for name in _TYPES:
         proof.require_equal("L4_VERDICTS", f"{where}: {name} nulls", 0, table.column(name).null_count)
     columns = {name: integers(table.column(name), 0) for name, kind in expected.items() if kind.startswith("int")}
-    columns["document_id"] = np.frombuffer(b"".join(table.column("document_id").to_pylist()), "V16")
+    ids = table.column("document_id").combine_chunks()
+    columns["document_id"] = np.frombuffer(ids.buffers()[1], "V16")[ids.offset :][: len(ids)]
     labels = [f"quarantined:{reason}" for reason in REASONS] + [f"dropped:{rule.reason}" for rule in policy.rules]
     labels.append("keep")
     verdicts = table.column("verdict")

@@ -38,7 +38,7 @@ class Spelling:
         return cls(np.frombuffer(views, "V16")[: len(tokens)], longer)
 
     def decode(self, ids: Array) -> tuple[Array, Array]:
-        """Return the text of `ids` as "u1", and where each token starts in it: "<i8", one more than ids."""
+        """Return the text of `ids`, a new array "u1", and where each token starts in it: "<i8", one more than ids."""
         if not len(ids):
             return np.empty(0, "u1"), np.zeros(1, "<i8")
         # A gather of fixed size, then one pass that lays the tokens end to end: faster than one gather of both.
@@ -76,8 +76,7 @@ class CaseTable:
 
     def decode(self, ids: Array, cases: Array) -> tuple[Array, Array]:
         """Return the text of ids and masks, and where each token starts in it. Masks must stand on letters only."""
-        shared, starts = self.spelling.decode(ids + (cases == 1) * np.uint32(len(self.inside)))
-        text = shared.copy()
+        text, starts = self.spelling.decode(ids + (cases == 1) * np.uint32(len(self.inside)))
         marked = np.flatnonzero(cases > 1)
         bits = np.flatnonzero(np.unpackbits(cases[marked].view("u1"), bitorder="little").view(bool))
         text[starts[marked[bits >> 4]] + (bits & 15)] -= 0x20

@@ -106,6 +106,12 @@ def test_a_line_spelled_otherwise_is_malformed(bad: bytes) -> None:
     assert found == [sound, Found(after, 0, -1, "malformed_line"), sound._replace(position=last)]
 
 
+@pytest.mark.parametrize("foreign", [50257, 59999, 60000, 65535, 65536, 75536, 99999, 123456, 10**8 + 64])
+def test_a_number_that_is_no_id_is_never_read_as_one(foreign: int) -> None:
+    expected = Found(0, 3, 3, "id_out_of_range", 1)
+    assert read("climbmix_jsonl", line([64, foreign, 66]))[0] == [expected]
+
+
 def test_a_line_is_too_long_by_one_byte(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "LONGEST", len(SOUND))
     found, _ = read("climbmix_jsonl", SOUND + b"\r\n" + SOUND + b" \n" + SOUND)

@@ -196,6 +196,8 @@ def test_a_link_in_the_place_of_a_region_gives_way(made: Home, generation: Gener
     sound = tree(folder)
     folder.rename(made.root / "elsewhere")
     folder.symlink_to(made.root / "elsewhere")
+    with pytest.raises(Rejected, match=r"^L1_FILES 00013/\.: is not a folder of its own$"):
+        admit_region(generation, REGION, made, run_id="run-0")
     assert encode_region(generation, REGION, made).published is True
     assert admit_region(generation, REGION, made, run_id="run-1").published is True
     assert (folder.is_symlink(), tree(folder)) == (False, sound)
