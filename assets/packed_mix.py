@@ -14,7 +14,7 @@ from casebits_dagster.orchestration.stages import FRONTIER, Materialized, stage
 from casebits_dagster.publication.mix_sources import mix_sources
 from casebits_dagster.records.recipe import Recipe, earlier_mixes, generations_of
 
-VERSION = 1
+VERSION = 2
 
 
 def packed_mix(recipe: Recipe, recipes: Sequence[Recipe]) -> dg.AssetsDefinition:
@@ -38,7 +38,7 @@ def packed_mix(recipe: Recipe, recipes: Sequence[Recipe]) -> dg.AssetsDefinition
         plans windows from lengths alone, copies ids and masks from the regions, and lists every run of every document
         in `segments.npy`. The report prints targets beside what was achieved, and an equation that loses no token.
         """
-        done = build_mix(recipe, mix_sources(generations, corpus.home), corpus.home)
+        done = build_mix(recipe, mix_sources(generations, corpus.home), corpus.home, say=context.log.info)
         return dg.MaterializeResult(
             metadata=describe.mix(done, corpus.home),
             check_results=mix_results(done.folder, corpus.home),

@@ -42,7 +42,8 @@ exit status:
 {chr(10).join(f"  {status}  {meaning}" for status, meaning in EXIT_STATUS.items())}
 
 environment:
-  CASEBITS_HOME  where everything is kept when --home is not given (default: .casebits)
+  CASEBITS_HOME   where everything is kept when --home is not given (default: .casebits)
+  CASEBITS_STORE  s3://bucket/prefix of the store that several machines share (default: none)
 """
 
 
@@ -151,6 +152,10 @@ def _parser() -> argparse.ArgumentParser:
     audit.add_argument(
         "--recompute", choices=("slices", "all"), default="slices", help="all: hash every file on the way, too"
     )
+    diff = add("mix-diff", verbs.mix_diff)
+    for name in ("a", "b"):
+        diff.add_argument(name, type=_text, metavar=name.upper(), help="name of a mix below the home, or its folder")
+    diff.add_argument("--json", action="store_true", help="one canonical JSON record")
     train = add("train-codec", verbs.train_codec)
     pinned = "its pinned source is what is trained on"
     train.add_argument("generation", type=_name, metavar="GENERATION", help=pinned)

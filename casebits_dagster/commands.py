@@ -182,6 +182,21 @@ def audit(options: argparse.Namespace) -> int:
     return OK if audit.proven else REFUSED
 
 
+def mix_diff(options: argparse.Namespace) -> int:
+    """say what differs between two mixes
+
+    Recipe keys, sources, documents in one of them alone or in both, shares by domain and length, windows, context.
+    Reads reports and tables only: nothing is hashed or proven.
+    """
+    from casebits_dagster.lineage import mix_diff as differences
+
+    home = _home(options)
+    a, b = (find_folder(name, home.mix(name)) for name in (options.a, options.b))
+    found = differences.mix_diff(a, b)
+    print(found.to_bytes().decode().rstrip() if options.json else "\n".join(differences.diff_lines(found)))
+    return OK
+
+
 def read(options: argparse.Namespace) -> int:
     """write the text of one document to standard output
 

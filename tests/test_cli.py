@@ -492,6 +492,15 @@ def test_the_ids_of_a_region_and_of_a_mix_are_coherent(capsys: Output, sample_ho
         assert out.startswith(f"{path}: coherent: the order of the tokens shows in the chunks\n")
 
 
+def test_mix_diff_compares_two_mixes(sample_home: Home, capsys: Output) -> None:
+    mixes = ("sample_aligned", "sample_concatenated")
+    status, out, _ = _run(capsys, sample_home, "mix-diff", *mixes)
+    assert (status, all(mix in out for mix in mixes)) == (0, True)
+    status, out, _ = _run(capsys, sample_home, "mix-diff", *mixes, "--json")
+    assert (status, json.loads(out)["only_a"]["documents"]) == (0, 0)
+    assert _run(capsys, sample_home, "mix-diff", "sample_aligned", "none")[0] == 3
+
+
 def test_coherence_has_a_status_for_each_verdict(capsys: Output, home: Home, pins: Path, tmp_path: Path) -> None:
     path, text = tmp_path / "x.bin", sample_stream(pins, CLUSTERS["chess"])
     for stream, expected in (

@@ -23,7 +23,18 @@ from casebits_dagster.lineage.records import AuditedDocument, AuditedSegment, Wi
 from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import Absent, RecordError, Refused
 from casebits_dagster.records.layout import Home
-from casebits_dagster.records.mix import KINDS, MANIFEST, REPORT, SEGMENTS, STREAMS, TABLE, TRAIN, MixReport, shard_name
+from casebits_dagster.records.mix import (
+    KINDS,
+    MANIFEST,
+    REPORT,
+    SEGMENTS,
+    SHARD_SUFFIXES,
+    STREAMS,
+    TABLE,
+    TRAIN,
+    MixReport,
+    shard_name,
+)
 from casebits_dagster.records.pins import Generation
 
 Row: TypeAlias = "dict[str, Any]"
@@ -146,8 +157,8 @@ def _as_dicts(rows: NDArray[Any]) -> list[Row]:
 
 def _window_tokens(mix: _Mix, shard: int, first: int, ledger: Ledger, everything: bool) -> Streams:
     tokens, length = {}, mix.report.recipe.sequence_length
-    for stream in STREAMS:
-        name = shard_name(TRAIN, shard, stream)
+    for stream in SHARD_SUFFIXES[mix.report.codec]:
+        name = shard_name(TRAIN, shard, stream, mix.report.codec)
         with ledger.following("shard", f"{mix.folder.name}/{name}"):
             _hash_file(mix.folder, mix.files, name, ledger, everything)
             tokens[stream] = np.memmap(mix.folder / name, "<u2", "r")[first : first + length]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 
@@ -39,7 +39,31 @@ def mix_lines(report: MixReport) -> list[str]:
         f"  conserved  {used.selected_tokens:,} selected + {used.inserted_separators:,} separators inserted",
         f"             = {used.window_tokens:,} in windows + {used.cut_tokens:,} cut + {used.returned_tokens:,} "
         f"returned + {used.rest_tokens:,} rest: {'holds' if used.holds else 'DOES NOT HOLD'}",
+        *_window_lines(report),
     ]
+
+
+def _window_lines(report: MixReport) -> Iterator[str]:
+    """Yield how full and how mixed the windows are, what a position sees, and how even the steps are."""
+    found, loss = report.window_domains, report.loss_reference
+    counts = ", ".join(f"{row.windows:,} of {row.domains}" for row in found.domains)
+    yield f"  windows    full, without padding; by domains in one: {counts}"
+    yield f"             {found.one_sided_windows:,} of {found.mixed_windows:,} mixed ones are > 95 % of one domain"
+    for row in report.context:
+        beside = f"concatenated {percent(row.concatenated_share)}, " if row.concatenated_share is not None else ""
+        yield (
+            f"  context    {percent(row.share)} see their own document {row.distance:,} tokens back "
+            f"({beside}at most {percent(row.bound_share)})"
+        )
+    for order in report.orders or ():
+        yield (
+            f"  order      {order.order}: a step of {report.recipe.windows_per_step} windows is within "
+            f"{order.step_tokens:,} tokens of the mix's share of each domain, all up to its end {order.prefix_tokens:,}"
+        )
+    yield (
+        f"  loss       nats a token: {loss.uniform_nats:.2f} knowing nothing ({loss.vocabulary_size:,} ids), "
+        f"{loss.unigram_nats:.2f} knowing token frequencies"
+    )
 
 
 def context_lines(reports: Mapping[str, MixReport]) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from casebits_dagster.records.digests import sha256, sha256_file
 from casebits_dagster.records.layout import Home
 
-_OUTSIDE_TOP = {".staging", "dagster"}
+_OUTSIDE_TOP = {".staging", ".unfinished", "dagster"}
 _OUTSIDE_GENERATION = {"runs", "rejections", "index", "verdicts", "LATEST.json"}
 
 

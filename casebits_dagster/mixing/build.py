@@ -6,8 +6,10 @@ complete or not at all; a rerun changes nothing, and one that would make another
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +20,13 @@ from casebits_dagster.mixing.manifest import FolderWriter
 from casebits_dagster.mixing.packing import PLANNERS
 from casebits_dagster.mixing.packing.concatenated import in_order
 from casebits_dagster.mixing.packing.layout import Layout, WindowPlan
+from casebits_dagster.mixing.packing.order import stratified
 from casebits_dagster.mixing.readme import readme
-from casebits_dagster.mixing.seeds import I64
+from casebits_dagster.mixing.seeds import I64, shuffled
 from casebits_dagster.mixing.sources import MixSource
 from casebits_dagster.mixing.supply import Table
-from casebits_dagster.mixing.write import SourceTokens, write_next, write_split
+from casebits_dagster.mixing.unfinished import unfinished, write_all
+from casebits_dagster.mixing.write import SourceTokens, TokenRuns, next_runs, split_files, split_runs
 from casebits_dagster.records import mix
 from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import CasebitsError
@@ -54,21 +58,61 @@ class Packed:
         return self.used["tokens"].astype(np.int64)
 
 
-def build_mix(recipe: Recipe, sources: Mapping[str, MixSource], home: Home) -> BuiltMix:
-    """Build the mix of a recipe from frontiers by generation name, and publish it under its name."""
+@dataclass(frozen=True, slots=True)
+class TokenWriter:
+    """Writes token files with `workers` processes into `writer`'s folder and tells `say` of each."""
+
+    writer: FolderWriter
+    done: Path
+    workers: int
+    say: Callable[[str], None]
+
+    def write(self, files: Iterable[TokenRuns]) -> I64:
+        """Write the files; return how often each id stands in windows of train."""
+        counts = np.zeros(1 << 16, np.int64)
+        for written in write_all(files, self.writer.folder, self.done, self.workers):
+            self.writer.add(written.line)
+            self.say(f"{written.name} is written")
+            if written.name.startswith(mix.TRAIN):
+                counts += written.counts
+        return counts
+
+
+def build_mix(
+    recipe: Recipe,
+    sources: Mapping[str, MixSource],
+    home: Home,
+    *,
+    workers: int = 1,
+    say: Callable[[str], None] = lambda _: None,
+) -> BuiltMix:
+    """Build the mix of a recipe from frontiers by generation name, and publish it under its name.
+
+    `workers` processes write (1: this one alone); `say` hears of each file. A build that did not end leaves its token
+    files to the next one of the same plan.
+    """
     recipe.check(f"recipe {recipe.mix}")
     store, folder = LocalStore(home.root), home.mix(recipe.mix)
     chosen = choose(recipe, sources, home)
     _require_same(folder, recipe, chosen)
+    say(f"{len(chosen.train):,} documents are chosen")
     packed = _pack(recipe, chosen)
-    with store.staged(f"mix.{recipe.mix}") as staging:
-        work = staging / "mix"
-        work.mkdir()
+    say(f"{packed.plan.windows:,} windows are planned")
+    with unfinished(home.unfinished(recipe.mix), _plan_sha256(recipe, chosen, packed)) as (work, done):
         writer = FolderWriter(work)
-        report = _write(writer, recipe, chosen, packed)
+        report = _write(TokenWriter(writer, done, workers, say), recipe, chosen, packed)
         manifest_sha256 = writer.finish()
         published = store.publish_folder(work, folder.relative_to(home.root).as_posix())
     return BuiltMix(report, manifest_sha256, folder, published)
+
+
+def _plan_sha256(recipe: Recipe, chosen: Chosen, packed: Packed) -> str:
+    digest = hashlib.sha256(recipe.to_bytes())
+    for record in (*_sources_used(chosen), *chosen.mixes):
+        digest.update(record.to_bytes())
+    for table in (packed.plan.segments, packed.used, chosen.validation):
+        digest.update(table.tobytes())
+    return digest.hexdigest()
 
 
 def _pack(recipe: Recipe, chosen: Chosen) -> Packed:
@@ -78,6 +122,9 @@ def _pack(recipe: Recipe, chosen: Chosen) -> Packed:
         tails=recipe.aligned.tails if recipe.aligned else "auto",
         spread=recipe.aligned.spread if recipe.aligned else True,
         separator=chosen.sources[0].separator_position,
+        order=recipe.order or "shuffled",
+        sources=chosen.train["domain"].astype(np.int64),
+        chunk_tokens=recipe.interleaved.chunk_tokens if recipe.interleaved else 1,
     )
     plan = PLANNERS[recipe.strategy](chosen.train["tokens"].astype(np.int64), layout)
     if not plan.windows:
@@ -88,28 +135,30 @@ def _pack(recipe: Recipe, chosen: Chosen) -> Packed:
     return Packed(plan, chosen.train[keep], chosen.train[~keep])
 
 
-def _write(writer: FolderWriter, recipe: Recipe, chosen: Chosen, packed: Packed) -> mix.MixReport:
-    tokens = SourceTokens(packed.used, chosen.sources)
-    train, counts = write_split(writer, mix.TRAIN, packed.plan, tokens, recipe.windows_per_shard)
-    write_next(writer, packed.plan, tokens)
-    validation = _write_validation(writer, recipe, chosen)
+def _write(tokens: TokenWriter, recipe: Recipe, chosen: Chosen, packed: Packed) -> mix.MixReport:
+    writer, per_shard, plan = tokens.writer, recipe.windows_per_shard, packed.plan
+    used = SourceTokens(packed.used, chosen.sources)
+    validation, held = _validation_plan(recipe, chosen), SourceTokens(chosen.validation, chosen.sources)
+    files = (
+        split_runs(mix.TRAIN, plan, used, per_shard),
+        next_runs(plan, used),
+        split_runs(mix.VALIDATION, validation, held, per_shard),
+    )
+    counts = tokens.write(chain.from_iterable(files))
+    writer.put_npy(mix.val_name(mix.SEGMENTS), validation.segments)
+    writer.put_npy(mix.val_name(mix.TABLE), chosen.validation)
     _write_tables(writer, packed)
-    report = _report(recipe, chosen, packed, train, validation, counts)
+    report = _report(recipe, chosen, packed, validation, counts)
     writer.put(mix.RECIPE, recipe.to_bytes())
     writer.put(mix.REPORT, report.to_bytes())
     writer.put(mix.README, readme(report).encode())
     return report
 
 
-def _write_validation(writer: FolderWriter, recipe: Recipe, chosen: Chosen) -> mix.SplitFiles:
+def _validation_plan(recipe: Recipe, chosen: Chosen) -> WindowPlan:
     length, windows, table = recipe.sequence_length, chosen.validation_windows, chosen.validation
     file_tokens = windows * length + 1 if windows else 0
-    plan = in_order(table["tokens"].astype(np.int64), np.arange(len(table)), length, file_tokens)
-    tokens = SourceTokens(table, chosen.sources)
-    files, _ = write_split(writer, mix.VALIDATION, plan, tokens, recipe.windows_per_shard)
-    writer.put_npy(mix.val_name(mix.SEGMENTS), plan.segments)
-    writer.put_npy(mix.val_name(mix.TABLE), table)
-    return files
+    return in_order(table["tokens"].astype(np.int64), np.arange(len(table)), length, file_tokens)
 
 
 def _write_tables(writer: FolderWriter, packed: Packed) -> None:
@@ -121,10 +170,10 @@ def _write_tables(writer: FolderWriter, packed: Packed) -> None:
     writer.put_npz(mix.SELECTED, {name: np.ascontiguousarray(once[name]) for name in names})
 
 
-def _report(
-    recipe: Recipe, chosen: Chosen, packed: Packed, train: mix.SplitFiles, validation: mix.SplitFiles, counts: I64
-) -> mix.MixReport:
-    first, plan = chosen.sources[0], packed.plan
+def _report(recipe: Recipe, chosen: Chosen, packed: Packed, validation: WindowPlan, counts: I64) -> mix.MixReport:
+    first, plan, per_shard = chosen.sources[0], packed.plan, recipe.windows_per_shard
+    domains = parts.domain_tokens(plan, packed.used["domain"])
+    inserted = int(first.separator_position == "start")
     return mix.MixReport(
         recipe=recipe,
         recipe_sha256=sha256(recipe.to_bytes()),
@@ -133,16 +182,32 @@ def _report(
         licences=tuple(sorted({licence for source in chosen.sources for licence in source.licences})),
         separator=mix.Separator(id=first.separator_id, position=first.separator_position),
         selection=chosen.describe(packed.used),
-        train=train,
-        validation=validation,
+        train=split_files(plan, len(packed.used), per_shard),
+        validation=split_files(validation, len(chosen.validation), per_shard),
         conservation=parts.conservation(packed.lengths, plan, int(chosen.train["tokens"].sum(dtype=np.int64))),
         tails=parts.tails(packed.lengths, plan) if recipe.aligned else None,
         cut=parts.cut_documents(packed.lengths, plan),
         returned=parts.returned_documents(packed.returned, [source.generation for source in chosen.sources]),
-        context=parts.context_table(packed.lengths, plan, int(first.separator_position == "start")),
-        window_domains=parts.window_domains(plan, packed.used["domain"]),
+        context=parts.context_table(packed.lengths, plan, inserted, beside=recipe.aligned is not None),
+        window_domains=parts.window_domains(plan, domains),
         loss_reference=parts.loss_reference(counts, first.vocabulary_size),
+        format="plain-1" if first.format == "plain-1" else None,
+        orders=_orders(recipe, domains),
     )
+
+
+def _orders(recipe: Recipe, domains: I64) -> tuple[mix.OrderReport, ...] | None:
+    """Return how even the steps of the mix are, and those of the same windows in the other order."""
+    if recipe.windows_per_step is None or recipe.aligned is None:
+        return None
+    if recipe.order == "stratified":
+        found: dict[mix.Order, I64] = {
+            "stratified": domains,
+            "shuffled": domains[shuffled(len(domains), f"{recipe.seed}/beside")],
+        }
+    else:
+        found = {"shuffled": domains, "stratified": domains[stratified(domains, recipe.seed)]}
+    return tuple(parts.order_report(order, tokens, recipe.windows_per_step) for order, tokens in found.items())
 
 
 def _sources_used(chosen: Chosen) -> tuple[mix.SourceUsed, ...]:

@@ -24,14 +24,14 @@ class FolderWriter:
         self.lines: list[str] = []
         self.bytes = 0
 
-    def put(self, name: str, content: bytes | memoryview) -> None:
+    def put(self, name: str, content: bytes) -> None:
         (self.folder / name).write_bytes(content)
-        self.lines.append(f"{sha256(content)}  {len(content)}  {name}")
-        self.bytes += len(content)
+        self.add(f"{sha256(content)}  {len(content)}  {name}")
 
-    def put_array(self, name: str, array: NDArray[Any]) -> None:
-        """Write a flat array as its raw bytes."""
-        self.put(name, np.ascontiguousarray(array).view(np.uint8).data if len(array) else b"")
+    def add(self, line: str) -> None:
+        """Take up a file that is in the folder, by its line in `MANIFEST.txt`."""
+        self.lines.append(line)
+        self.bytes += int(line.split("  ")[1])
 
     def put_npy(self, name: str, array: NDArray[Any]) -> None:
         self.put(name, _npy(array))

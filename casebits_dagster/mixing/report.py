@@ -120,14 +120,15 @@ def tails(lengths: I64, plan: WindowPlan) -> mix.Tails:
     return mix.Tails(total=total, at_start=int((kinds == TAIL).sum()), floated=int((kinds == FLOATED_TAIL).sum()))
 
 
-def context_table(lengths: I64, plan: WindowPlan, inserted: int) -> tuple[mix.ContextRow, ...]:
+def context_table(lengths: I64, plan: WindowPlan, inserted: int, *, beside: bool) -> tuple[mix.ContextRow, ...]:
     """Return the same-document context statistic at T/4, T/2 and 3T/4 with the most any layout could reach.
 
     A run of n tokens has max(0, n - d) positions that see a token of their own document d back. Chunks at multiples of
     T majorise every other way to cut documents into runs of at most T, and max(0, n - d) is convex. `inserted` is what
-    a separator before a tail adds to it (0 or 1).
+    a separator before a tail adds to it (0 or 1). `beside` adds a concatenation of the same documents: of the L - d
+    positions that have a token d back, those see it that do not stand in the first d of the T places of a window.
     """
-    length = plan.sequence_length
+    length, total = plan.sequence_length, int(lengths.sum())
     runs = plan.segments["length"][plan.segments["window"] < plan.windows].astype(np.int64)
     chunks, rest = lengths // length, lengths % length
     rest = rest + np.where((chunks > 0) & (rest > 0), inserted, 0)
@@ -135,28 +136,53 @@ def context_table(lengths: I64, plan: WindowPlan, inserted: int) -> tuple[mix.Co
     def row(distance: int) -> mix.ContextRow:
         found = int(np.maximum(0, runs - distance).sum())
         bound = int((chunks * (length - distance) + np.maximum(0, rest - distance)).sum())
+        plain = int(np.maximum(0, lengths - distance).sum()) * (length - distance) // length
         shares = [share(tokens, plan.windows * length) for tokens in (found, bound)]
         return mix.ContextRow(
-            distance=distance, tokens=found, share=shares[0], bound_tokens=bound, bound_share=shares[1]
+            distance=distance,
+            tokens=found,
+            share=shares[0],
+            bound_tokens=bound,
+            bound_share=shares[1],
+            concatenated_tokens=plain if beside else None,
+            concatenated_share=share(plain, total) if beside else None,
         )
 
     return tuple(row(distance) for distance in (length // 4, length // 2, 3 * length // 4))
 
 
-def window_domains(plan: WindowPlan, domains: NDArray[Any]) -> mix.WindowDomains:
-    """Return how many domains share a window, and how many mixed windows are nearly of one."""
+def domain_tokens(plan: WindowPlan, domains: NDArray[Any]) -> I64:
+    """Return how many tokens of each domain (columns) each window (rows) holds."""
     rows = plan.segments[plan.segments["window"] < plan.windows]
     width = int(domains.max(initial=0)) + 1
     flat = np.zeros(plan.windows * width, np.int64)
     np.add.at(flat, rows["window"].astype(np.int64) * width + domains[rows["document"]], rows["length"])
-    tokens = flat.reshape(plan.windows, width)
-    mixed = np.bincount(rows["window"], minlength=plan.windows) > 1
+    return flat.reshape(plan.windows, width)
+
+
+def window_domains(plan: WindowPlan, tokens: I64) -> mix.WindowDomains:
+    """Return how many domains share a window, and how many mixed windows are nearly of one."""
+    windows = plan.segments["window"]
+    mixed = np.bincount(windows[windows < plan.windows], minlength=plan.windows) > 1
     one_sided = mixed & (20 * tokens.max(axis=1, initial=0) > 19 * plan.sequence_length)
     counted = Counter((tokens > 0).sum(axis=1).tolist())
     return mix.WindowDomains(
         domains=tuple(mix.DomainsInWindows(domains=k, windows=count) for k, count in sorted(counted.items())),
         mixed_windows=int(mixed.sum()),
         one_sided_windows=int(one_sided.sum()),
+    )
+
+
+def order_report(order: mix.Order, tokens: I64, per_step: int) -> mix.OrderReport:
+    """Return how far steps and prefixes are from the mix's shares; `tokens` are those of each window and domain."""
+    windows, steps = len(tokens), len(tokens) // per_step
+    total = tokens.sum(axis=0)
+    inside = tokens[: steps * per_step].reshape(steps, per_step, len(total)).sum(axis=1)
+    upto = np.cumsum(inside, axis=0)
+    ends = np.arange(1, steps + 1)[:, None] * per_step
+    off = [abs(windows * held - count * total) // windows for held, count in ((inside, per_step), (upto, ends))]
+    return mix.OrderReport(
+        order=order, step_tokens=int(off[0].max(initial=0)), prefix_tokens=int(off[1].max(initial=0))
     )
 
 

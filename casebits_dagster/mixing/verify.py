@@ -28,14 +28,13 @@ from casebits_dagster.records.mix import (
     DOCUMENT_FIELDS,
     MANIFEST,
     MANIFEST_HEAD,
-    NEXT,
+    NEXT_NAMES,
     README,
     RECIPE,
     REPORT,
     SEGMENT_FIELDS,
     SEGMENTS,
     SELECTED,
-    STREAMS,
     TABLE,
     TRAIN,
     VALIDATION,
@@ -48,7 +47,9 @@ from casebits_dagster.records.recipe import Recipe
 _LINE = re.compile(r"([0-9a-f]{64})  (\d+)  ([A-Za-z0-9_][A-Za-z0-9_.-]*)")
 _KEYS = ("generation", "region", "index", "tokens")
 _TABLES = (SEGMENTS, TABLE, val_name(SEGMENTS), val_name(TABLE))
-_REQUIRED = {*_TABLES, *NEXT.values(), SELECTED, REPORT, RECIPE, README}
+_REQUIRED = {*_TABLES, SELECTED, REPORT, RECIPE, README}
+_CODES = {"ids": "MIX_TOKENS", "cases": "MIX_CASES"}
+_BLOCK = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,8 @@ def verify_mix(folder: Path, home: Home) -> VerifiedMix:
     manifest_sha256, files = _check_files(folder)
     report = MixReport.parse((folder / REPORT).read_bytes(), REPORT)
     _check_recipe(folder, report)
-    frontiers = [PinnedFrontier(source, home) for source in report.sources]
+    _require_names(folder, {*NEXT_NAMES[report.codec].values()} - files)
+    frontiers = [PinnedFrontier(report, source, home) for source in report.sources]
     train, validation = (_split(folder, report, name, frontiers) for name in (TRAIN, VALIDATION))
     _check_tables(report, train, validation)
     _check_earlier(folder, report, train, home)
@@ -93,11 +95,13 @@ def verify_mix(folder: Path, home: Home) -> VerifiedMix:
         "MIX_ALIGNMENT": len(train.rows) if report.recipe.strategy == "aligned" else 0,
         "MIX_CUT": len(train.documents),
         "MIX_TOKENS": tokens,
-        "MIX_CASES": tokens,
+        "MIX_CASES": tokens if "cases" in train.streams else 0,
         "MIX_SEPARATOR": tokens,
         "MIX_NEXT": train.files.windows,
         "MIX_CONSERVATION": 1,
         "MIX_CONTEXT": len(report.context),
+        "MIX_WINDOWS": train.files.windows,
+        "MIX_ORDER": len(report.orders or ()),
         "MIX_TARGETS": len(report.selection.cells),
     }
     checks = tuple(MixCheck(code, count) for code, count in counted.items() if count)
@@ -120,12 +124,15 @@ def _check_files(folder: Path) -> tuple[str, set[str]]:
     extra = {entry.name for entry in folder.iterdir()} - {*names, MANIFEST}
     if extra:
         raise Refused("FILE_EXTRA", str(folder / min(extra)), "is not in MANIFEST.txt")
-    missing = _REQUIRED - set(names)
-    if missing:
-        raise Refused("FILE_MISSING", str(folder / min(missing)), "is not in MANIFEST.txt")
+    _require_names(folder, _REQUIRED - set(names))
     for line in matched:
         require_file(folder / line[3], int(line[2]), line[1])
     return sha256(raw), set(names)
+
+
+def _require_names(folder: Path, missing: set[str]) -> None:
+    if missing:
+        raise Refused("FILE_MISSING", str(folder / min(missing)), "is not in MANIFEST.txt")
 
 
 def _check_recipe(folder: Path, report: MixReport) -> None:
@@ -144,6 +151,7 @@ def _split(folder: Path, report: MixReport, name: str, frontiers: list[PinnedFro
         length=report.recipe.sequence_length,
         per_shard=report.recipe.windows_per_shard,
         separator=report.separator.id,
+        codec=report.codec,
         rows=_load(folder / (SEGMENTS if name == TRAIN else val_name(SEGMENTS))),
         documents=_load(folder / (TABLE if name == TRAIN else val_name(TABLE))),
         frontiers=frontiers,
@@ -171,25 +179,36 @@ def _check_tables(report: MixReport, train: Split, validation: Split) -> None:
     recipe = report.recipe
     for split in (train, validation):
         rules.check_documents(split)
-    if recipe.selection is not None:
-        rules.check_domains(train, recipe.selection)
-        rules.check_uses(train.documents, recipe.selection)
+    if recipe.slices:
+        edges = recipe.selection.lengths.edges if recipe.selection else ()
+        rules.check_domains(train, recipe.slices, edges)
+        rules.check_uses(train.documents, _caps(recipe, len(edges) + 1))
     for split in (train, validation):
         rules.check_segments(split)
     rules.lost_of_documents(validation)
     lost = rules.lost_of_documents(train)
+    if recipe.interleaved is not None:
+        rules.check_interleaved(train)
     if recipe.aligned is not None:
         rules.check_alignment(train, recipe.aligned.tails)
     rules.check_cuts(report, lost)
     rules.check_conservation(report, train, lost)
     rules.check_tails(report, train)
     rules.check_context(report, train)
+    rules.check_orders(report, train)
+    rules.check_window_domains(report, train)
     rules.check_targets(report, train.documents)
+
+
+def _caps(recipe: Recipe, buckets: int) -> NDArray[np.int64]:
+    """Return how often a text may be used, by domain and length bucket."""
+    domains = recipe.selection.domains if recipe.selection else ()
+    return np.array([domain.epoch_caps(buckets) for domain in domains] or [(1,)] * len(recipe.slices), np.int64)
 
 
 def _check_earlier(folder: Path, report: MixReport, train: Split, home: Home) -> None:
     """The selected keys are those of the table; a control has its mix's documents, an exclusion none of them."""
-    ids = set(map(bytes, train.documents["id"]))
+    ids = np.ascontiguousarray(train.documents["id"])
     selected = _load(folder / SELECTED)
     if set(selected) != {"id", *_KEYS} or _keys(selected) != _keys(train.documents):
         fail("MIX_SELECTED", SELECTED, "does not name the documents of the table")
@@ -200,22 +219,28 @@ def _check_earlier(folder: Path, report: MixReport, train: Split, home: Home) ->
             fail("MIX_EARLIER", str(path), expected=earlier.manifest_sha256, read="another mix, or none")
         if earlier.role == "documents_of" and _load(other / TABLE).tobytes() != train.documents.tobytes():
             fail("MIX_EARLIER", TABLE, f"documents are not those of {earlier.mix}")
-        both = ids & set(map(bytes, _load(other / SELECTED)["id"])) if earlier.role == "exclude" else None
-        if both:
-            fail("MIX_EXCLUDED", f"{TABLE}: id {min(both).hex()}", f"stands in the excluded mix {earlier.mix}")
+        excluded = _load(other / SELECTED)["id"] if earlier.role == "exclude" else ids[:0]
+        for at in rules.first(np.isin(ids, excluded)):
+            fail("MIX_EXCLUDED", f"{TABLE}[{at}]", f"stands in the excluded mix {earlier.mix}")
 
 
-def _keys(rows: Any) -> set[tuple[Any, ...]]:
-    return set(zip(map(bytes, rows["id"]), *(rows[field].tolist() for field in _KEYS), strict=False))
+def _keys(rows: Any) -> bytes:
+    """Return the keys of documents, each once, sorted."""
+    if any(len(rows[field]) != len(rows["id"]) for field in _KEYS):
+        return b""
+    packed = np.empty(len(rows["id"]), [("id", "V16"), *((field, "<u8") for field in _KEYS)])
+    for field in ("id", *_KEYS):
+        packed[field] = rows[field]
+    return np.unique(packed.view(f"V{packed.itemsize}")).tobytes()
 
 
 def _check_names(files: set[str], train: Split, validation: Split) -> None:
-    """Shards are numbered without a gap, both streams each."""
+    """Shards are numbered without a gap, with all their streams each (MIX_SHARD)."""
     expected = {
-        shard_name(split.name, shard, stream)
+        shard_name(split.name, shard, stream, split.codec)
         for split in (train, validation)
         for shard in range(split.shards)
-        for stream in STREAMS
+        for stream in split.streams
     }
     read = {name for name in files if re.match(rf"({TRAIN}|{VALIDATION})_\d", name)}
     if read != expected:
@@ -226,58 +251,65 @@ def _check_streams(folder: Path, split: Split) -> NDArray[np.int64]:
     """Compare every position of every shard; return how often each id stands in the windows."""
     counts = np.zeros(1 << 16, np.int64)
     covered, own = int(split.rows["length"].sum(dtype=np.int64)), split.per_shard * split.length
+    step = max(1, _BLOCK // split.length) * split.length
     for shard in range(split.shards):
         begin, last = shard * own, shard == split.shards - 1
         windows_end, end = (covered, split.files.file_tokens) if last else (begin + own, begin + own + 1)
         streams = _read_shard(folder, split, shard, end - begin)
-        _check_windows(split, shard, streams, begin, min(windows_end, end))
+        for low in range(begin, min(windows_end, end), step):
+            _check_windows(split, shard, streams, begin, low, min(low + step, windows_end, end))
         expected = np.concatenate(list(split.at(windows_end, windows_end + 1).values())).tolist()
         read = np.concatenate([content[windows_end - begin :] for content in streams.values()]).tolist()
         if end != windows_end and read != expected:
-            where = f"{shard_name(split.name, shard, 'ids')} at {windows_end - begin}"
+            where = f"{_shard(split, shard, 'ids')} at {windows_end - begin}"
             fail("MIX_SEPARATOR", where, "token after the last window", expected=expected, read=read)
-        windows = min(own, split.files.windows * split.length - begin)
-        counts += np.bincount(streams["ids"][:windows], minlength=1 << 16)
+        for low in range(begin, min(begin + own, split.files.windows * split.length), step):
+            high = min(low + step, begin + own, split.files.windows * split.length)
+            counts += np.bincount(streams["ids"][low - begin : high - begin], minlength=1 << 16)
     return counts
+
+
+def _shard(split: Split, shard: int, stream: str) -> str:
+    return shard_name(split.name, shard, stream, split.codec)
 
 
 def _read_shard(folder: Path, split: Split, shard: int, items: int) -> dict[str, NDArray[Any]]:
     streams = {}
-    for stream in STREAMS:
-        name = shard_name(split.name, shard, stream)
+    for stream in split.streams:
+        name = _shard(split, shard, stream)
         streams[stream] = read_array(folder / name, "<u2")
         if len(streams[stream]) != items:
             fail("MIX_SHARD", name, "tokens", expected=items, read=len(streams[stream]))
     return streams
 
 
-def _check_windows(split: Split, shard: int, streams: dict[str, NDArray[Any]], begin: int, end: int) -> None:
-    """Compare both streams with what the split's file must hold (MIX_TOKENS, MIX_CASES, MIX_SEPARATOR)."""
-    want = split.at(begin, end)
-    for stream, code in (("ids", "MIX_TOKENS"), ("cases", "MIX_CASES")):
-        for at in rules.first(streams[stream][: end - begin] != want[stream]):
-            code = "MIX_SEPARATOR" if want["ids"][at] == split.separator else code
-            run = int(np.searchsorted(split.begins, begin + at, side="right")) - 1
-            window, position = divmod(begin + at, split.length)
+def _check_windows(split: Split, shard: int, streams: dict[str, NDArray[Any]], begin: int, low: int, high: int) -> None:
+    """Compare [low, high) of a shard that begins at `begin` with what must stand there, in every stream."""
+    want = split.at(low, high)
+    for stream, found in streams.items():
+        for at in rules.first(found[low - begin : high - begin] != want[stream]):
+            code = "MIX_SEPARATOR" if want["ids"][at] == split.separator else _CODES[stream]
+            run = int(np.searchsorted(split.begins, low + at, side="right")) - 1
+            window, position = divmod(low + at, split.length)
             place = f"window {window} position {position}, document {split.rows['document'][run]}"
-            where, problem = f"{shard_name(split.name, shard, stream)}: {place}", f"row {run} of the segments"
-            fail(code, where, problem, expected=int(want[stream][at]), read=int(streams[stream][at]))
+            where, problem = f"{_shard(split, shard, stream)}: {place}", f"row {run} of the segments"
+            fail(code, where, problem, expected=int(want[stream][at]), read=int(found[low - begin + at]))
 
 
 def _check_next(folder: Path, train: Split) -> None:
     """`next` holds the token that truly follows each window, the separator where the document ends (MIX_NEXT)."""
-    windows, rows = train.files.windows, train.rows
-    read = {stream: read_array(folder / name, "<u2") for stream, name in NEXT.items()}
+    windows, rows, names = train.files.windows, train.rows, NEXT_NAMES[train.codec]
+    read = {stream: read_array(folder / name, "<u2") for stream, name in names.items()}
     for stream, content in read.items():
         if len(content) != windows:
-            fail("MIX_NEXT", NEXT[stream], expected=windows, read=len(content))
+            fail("MIX_NEXT", names[stream], expected=windows, read=len(content))
     last = rows[(rows["window"] < windows) & (rows["position"] + rows["length"] == train.length)]
     after = last["document_start"].astype(np.int64) + last["length"] - last["inserted"]
     follows = (after < train.documents["tokens"][last["document"]]).astype(np.int64)
     want = train.tokens(windows, last["document"], after, last["window"], follows)
-    for window in rules.first((read["ids"] != want["ids"]) | (read["cases"] != want["cases"])):
-        expected, found = (tuple(int(tokens[window]) for tokens in both.values()) for both in (want, read))
-        fail("MIX_NEXT", f"window {window}", "id and mask", expected=expected, read=found)
+    for window in rules.first(np.any([read[stream] != want[stream] for stream in names], axis=0)):
+        expected, found = ([int(tokens[window]) for tokens in both.values()] for both in (want, read))
+        fail("MIX_NEXT", f"window {window}", "of each stream", expected=expected, read=found)
 
 
 def _check_loss_reference(counts: NDArray[np.int64], report: MixReport) -> None:

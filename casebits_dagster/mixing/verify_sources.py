@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,12 @@ from casebits_dagster.records.canonical import parse
 from casebits_dagster.records.digests import sha256, sha256_file
 from casebits_dagster.records.errors import Refused
 from casebits_dagster.records.frontier import Manifest
-from casebits_dagster.records.layout import ADMISSION, CASES, DOCUMENTS, IDS, OFFSETS, RECEIPT, Home
-from casebits_dagster.records.mix import TRAIN, SourceUsed, SplitFiles, val_name
-from casebits_dagster.records.region import Receipt, SplitPin
+from casebits_dagster.records.layout import ADMISSION, ARRAY_NAMES, DOCUMENTS, EOD_ID, RECEIPT, Home
+from casebits_dagster.records.mix import SHARD_SUFFIXES, TRAIN, CodecFormat, MixReport, SourceUsed, SplitFiles, val_name
+from casebits_dagster.records.region import Pins, Receipt, Separator, SplitPin
 
 Table = NDArray[Any]
+INDEXED = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +42,12 @@ class AdmittedRegion:
 
 
 class PinnedFrontier:
-    """One source of a mix. A region is verified when it is first used."""
+    """One source of a mix. A region is verified when it is first used, and must have the mix's codec and separator."""
 
-    def __init__(self, source: SourceUsed, home: Home) -> None:
+    def __init__(self, report: MixReport, source: SourceUsed, home: Home) -> None:
         self.name, self.folder = source.generation, home.generation(source.generation)
+        self.codec, self.vocabulary_sha256 = report.codec, source.vocabulary_sha256
+        self.separator = Separator(id=report.separator.id, at=report.separator.position)
         path = self.folder.manifest(source.manifest_version)
         if not path.exists():
             raise Refused("MANIFEST_MISSING", str(path), "the mix pins a frontier that is not here")
@@ -69,20 +72,32 @@ class PinnedFrontier:
         entry = self.manifest.regions[index]
         folder = self.folder.root / entry.path
         hashes = {file.name: (file.bytes, file.sha256) for file in entry.files}
+        names = ARRAY_NAMES[self.codec]
+        arrays = {"ids": names.ids} | ({"cases": names.cases} if names.cases else {})
         # All of them, the admission too: what is not admitted does not exist for a mix.
-        for name in sorted({*hashes, IDS, CASES, OFFSETS, DOCUMENTS, RECEIPT, ADMISSION}):
+        for name in sorted({*hashes, *arrays.values(), names.offsets, DOCUMENTS, RECEIPT, ADMISSION}):
             if name not in hashes:
                 raise Refused("FILE_MISSING", f"{entry.path}/{name}", "is not in the manifest")
             require_file(folder / name, *hashes[name])
         where = f"{self.name} {index:05d}/{DOCUMENTS}"
         lines: list[Any] = [parse(line, where) for line in (folder / DOCUMENTS).read_bytes().splitlines(keepends=True)]
         return AdmittedRegion(
-            streams={"ids": read_array(folder / IDS, "<u2"), "cases": read_array(folder / CASES, "<u2")},
-            offsets=read_array(folder / OFFSETS, "<u8").astype(np.int64),
+            streams={stream: read_array(folder / name, "<u2") for stream, name in arrays.items()},
+            offsets=read_array(folder / names.offsets, "<u8").astype(np.int64),
             document_ids=np.frombuffer(bytes.fromhex("".join(line["id"] for line in lines)), "V16"),
             clusters=np.array([-1 if line["cluster"] is None else line["cluster"] for line in lines], np.int64),
-            split=Receipt.parse((folder / RECEIPT).read_bytes(), f"{self.name} {index:05d}/{RECEIPT}").pins.split,
+            split=self._pins(folder / RECEIPT, f"{self.name} {index:05d}/{RECEIPT}").split,
         )
+
+    def _pins(self, path: Path, where: str) -> Pins:
+        """Return the pins of a region whose codec is that of the mix."""
+        pins = Receipt.parse(path.read_bytes(), where).pins
+        codec = pins.codec
+        read = codec.format, codec.separator or Separator(id=EOD_ID, at="end"), codec.vocab_sha256
+        expected = self.codec, self.separator, self.vocabulary_sha256
+        if read != expected:
+            raise Refused("CODEC_PIN", f"{where}: pins.codec", expected=expected, read=read)
+        return pins
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,9 +109,14 @@ class Split:
     length: int
     per_shard: int
     separator: int
+    codec: CodecFormat
     rows: Table
     documents: Table
     frontiers: list[PinnedFrontier]
+
+    @property
+    def streams(self) -> Iterable[str]:
+        return SHARD_SUFFIXES[self.codec]
 
     @property
     def shards(self) -> int:
@@ -120,21 +140,33 @@ class Split:
         return np.asarray(self.rows["window"].astype(np.int64) * self.length + self.rows["position"])
 
     def at(self, low: int, high: int) -> dict[str, Table]:
-        """Return by stream what must stand at [low, high) of the split's file, where `low` is a window's begin."""
-        here = slice(*np.searchsorted(self.begins, [low, high]))
-        rows, places = self.rows[here], self.begins[here] + self.rows["inserted"][here] - low
-        lengths = np.minimum(rows["length"] - rows["inserted"], high - low - places)
-        return self.tokens(high - low, rows["document"], rows["document_start"], places, lengths)
+        """Return by stream what must stand at [low, high) of the split's file."""
+        # The rows of a window stand together; the "window" after the last holds what follows the windows.
+        first, last = np.searchsorted(self.rows["window"], [low // self.length, -(-high // self.length)])
+        rows = self.rows[first:last]
+        begins = rows["window"].astype(np.int64) * self.length + rows["position"] + rows["inserted"]
+        ends = begins - rows["inserted"] + rows["length"]
+        places = np.maximum(begins, low)
+        lengths = np.maximum(np.minimum(ends, high) - places, 0)
+        return self.tokens(
+            high - low, rows["document"], rows["document_start"] + places - begins, places - low, lengths
+        )
 
     def tokens(self, count: int, documents: Table, starts: Table, places: Table, lengths: Table) -> dict[str, Table]:
         """Return by stream `count` separators, but from each of `places` on a slice of a document as admitted."""
-        found = {"ids": np.full(count, self.separator, "<u2"), "cases": np.zeros(count, "<u2")}
-        slices = zip(self.documents[documents], starts.tolist(), places.tolist(), lengths.tolist(), strict=True)
-        for document, start, place, length in slices:
-            region = self.frontiers[int(document["generation"])].region(int(document["region"]))
-            begin = int(region.offsets[document["index"]]) + start
-            for stream, content in region.streams.items():
-                found[stream][place : place + length] = content[begin : begin + length]
+        found = {stream: np.zeros(count, "<u2") for stream in self.streams}
+        found["ids"].fill(self.separator)
+        for region, members in self.by_region(self.documents[documents]):
+            begins = region.offsets[self.documents["index"][documents[members]]] + starts[members]
+            # Blocks of runs bound what the indexes take: 16 bytes a token.
+            steps = np.cumsum(lengths[members]) // INDEXED
+            for block in np.split(np.arange(len(members)), np.flatnonzero(np.diff(steps)) + 1):
+                size = lengths[members[block]]
+                inside = np.arange(size.sum()) - np.repeat(np.cumsum(size) - size, size)
+                there = np.repeat(places[members[block]], size) + inside
+                here = np.repeat(begins[block], size) + inside
+                for stream, content in region.streams.items():
+                    found[stream][there] = np.take(content, here)
         return found
 
 

@@ -5,6 +5,8 @@ Pure over arrays and records; shares nothing with the planner and writer but the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from decimal import Decimal
 from typing import NoReturn
 
 import numpy as np
@@ -13,7 +15,7 @@ from numpy.typing import NDArray
 from casebits_dagster.mixing.verify_sources import AdmittedRegion, Split, Table
 from casebits_dagster.records.errors import CasebitsError
 from casebits_dagster.records.mix import KINDS, SEGMENTS, TABLE, TRAIN, MixReport
-from casebits_dagster.records.recipe import Selection
+from casebits_dagster.records.recipe import Slice
 
 _WHOLE, _CHUNK, _TAIL, _FLOATED, _CUT = range(len(KINDS))
 
@@ -52,31 +54,52 @@ def _check_documents_of(region: AdmittedRegion, rows: Table, where: list[str], v
         fail("MIX_SPLIT", where[at], expected=f"a {sides[validation]} document", read=sides[not validation])
 
 
-def check_domains(split: Split, selection: Selection) -> None:
-    """Domain and bucket of every row follow from its cluster and length (MIX_DOMAIN)."""
+def check_domains(split: Split, slices: Sequence[Slice], edges: Sequence[int]) -> None:
+    """Domain and bucket of every row follow from its cluster and length (MIX_DOMAIN).
+
+    Case classes are not counted again: a document may be of any slice with classes that it else fits.
+    """
     table = split.documents
     clusters = np.empty(len(table), np.int64)
     for region, places in split.by_region(table):
         clusters[places] = region.clusters[table["index"][places]]
-    fits = np.empty((len(selection.domains), len(table)), bool)
+    fits = np.empty((len(slices), len(table)), bool)
     names = np.array([frontier.name for frontier in split.frontiers])[table["generation"]]
-    for k, domain in enumerate(selection.domains):
-        fits[k] = (names == domain.generation) & (not domain.clusters or np.isin(clusters, domain.clusters))
-    buckets = np.searchsorted(np.array(selection.lengths.edges, np.int64), table["tokens"], side="right")
-    wrong = (fits.sum(axis=0) != 1) | (fits.argmax(axis=0) != table["domain"]) | (buckets != table["bucket"])
-    for at in first(wrong):
+    for k, part in enumerate(slices):
+        low, high = part.token_range.start, part.token_range.stop
+        inside = (names == part.generation) & (low <= table["tokens"]) & (table["tokens"] < high)
+        fits[k] = inside & (not part.clusters or np.isin(clusters, part.clusters))
+    said = table["domain"].astype(np.int64)
+    for at in first(said >= len(slices)):
+        fail("MIX_DOMAIN", f"{TABLE}[{at}]", "domain", expected=f"below {len(slices)}", read=int(said[at]))
+    sure = fits & np.array([part.case_classes is None for part in slices])[:, None]
+    wrong = ~fits[said, np.arange(len(table))]
+    sure[said, np.arange(len(table))] = False
+    buckets = np.searchsorted(np.array(edges, np.int64), table["tokens"], side="right")
+    for at in first(wrong | sure.any(axis=0) | (buckets != table["bucket"])):
         expected = np.flatnonzero(fits[:, at]).tolist(), int(buckets[at])
-        read = [int(table["domain"][at])], int(table["bucket"][at])
+        read = [int(said[at])], int(table["bucket"][at])
         fail("MIX_DOMAIN", f"{TABLE}[{at}]", "domain and bucket", expected=expected, read=read)
 
 
-def check_uses(table: Table, selection: Selection) -> None:
-    """A text is used at most as often as its domain's epochs allow (MIX_EPOCHS)."""
+def check_uses(table: Table, caps: NDArray[np.int64]) -> None:
+    """A text is used at most as often as `caps` of its domain (row) and length bucket (column) allow (MIX_EPOCHS)."""
     _, text, counts = np.unique(table["id"], return_inverse=True, return_counts=True)
     uses = counts[text]
-    allowed = np.array([domain.epochs for domain in selection.domains])[table["domain"]]
+    allowed = caps[table["domain"], table["bucket"]]
     for at in first(uses > allowed):
         fail("MIX_EPOCHS", f"{TABLE}[{at}]", expected=f"at most {allowed[at]} uses", read=int(uses[at]))
+
+
+def check_interleaved(split: Split) -> None:
+    """The documents of each source stand in the order of its frontier (MIX_ORDER)."""
+    opened = split.rows[split.rows["document_start"] == 0]
+    source = split.documents["domain"][opened["document"]]
+    order = np.argsort(source, kind="stable")
+    rows, same = opened["document"][order].astype(np.int64), np.diff(source[order]) == 0
+    for at in first(same & (np.diff(rows) <= 0)):
+        read = int(rows[at + 1])
+        fail("MIX_ORDER", f"{SEGMENTS}: document {read}", expected=f"a document after {rows[at]}", read=read)
 
 
 def check_segments(split: Split) -> None:
@@ -158,6 +181,10 @@ def check_conservation(report: MixReport, train: Split, lost: NDArray[np.int64])
     for field, read in counted.items():
         if getattr(said, field) != read:
             fail("MIX_CONSERVATION", f"conservation.{field}", expected=read, read=getattr(said, field))
+    chosen = sum(cell.selected_tokens for cell in report.selection.cells)
+    if report.recipe.documents_of is None and chosen != said.selected_tokens:
+        where = "selection.cells: selected_tokens"
+        fail("MIX_CONSERVATION", where, "sum", expected=said.selected_tokens, read=chosen)
 
 
 def check_tails(report: MixReport, train: Split) -> None:
@@ -183,11 +210,43 @@ def check_context(report: MixReport, train: Split) -> None:
     distances = (length // 4, length // 2, 3 * length // 4)
     if tuple(row.distance for row in report.context) != distances:
         fail("MIX_CONTEXT", "context.distance", expected=distances, read=[row.distance for row in report.context])
+    windows, total = train.files.windows * length, int(train.documents["tokens"].sum(dtype=np.int64))
     for row in report.context:
-        expected = tuple(int(np.maximum(0, found - row.distance).sum()) for found in (runs, best))
-        if (row.tokens, row.bound_tokens) != expected:
-            where = f"context at {row.distance}"
-            fail("MIX_CONTEXT", where, "tokens and bound", expected=expected, read=(row.tokens, row.bound_tokens))
+        # Of a concatenation: a position sees its own document `distance` back in T - distance of T windows around it.
+        sees = int(np.maximum(0, train.documents["tokens"].astype(np.int64) - row.distance).sum())
+        plain = None if report.recipe.aligned is None else sees * (length - row.distance) // length
+        seen, most = (int(np.maximum(0, found - row.distance).sum()) for found in (runs, best))
+        expected: tuple[object, ...] = (seen, _share(seen, windows), most, _share(most, windows))
+        read: tuple[object, ...] = (row.tokens, row.share, row.bound_tokens, row.bound_share)
+        if plain is not None or row.concatenated_tokens is not None:
+            expected += (plain, None if plain is None else _share(plain, total))
+            read += (row.concatenated_tokens, row.concatenated_share)
+        if read != expected:
+            where, what = f"context at {row.distance}", "tokens and shares: its own, the most, of a concatenation"
+            fail("MIX_CONTEXT", where, what, expected=expected, read=read)
+
+
+def check_orders(report: MixReport, train: Split) -> None:
+    """The deviations of the mix's own order, which is reported first, are what its windows give (MIX_ORDER)."""
+    recipe, windows, per_step = report.recipe, train.files.windows, report.recipe.windows_per_step
+    if per_step is None or recipe.aligned is None:
+        if report.orders is not None:
+            fail("MIX_ORDER", "orders", "of a recipe without steps", expected=None, read=report.orders)
+        return
+    rows = train.rows[train.rows["window"] < windows]
+    ends, step, prefix = np.arange(0, windows + 1, per_step), 0, 0
+    for domain in np.unique(train.documents["domain"]):
+        inside = rows[train.documents["domain"][rows["document"]] == domain]
+        held = np.bincount(inside["window"], inside["length"], windows).astype(np.int64)
+        upto = np.concatenate([[0], np.cumsum(held)])
+        # In tokens times windows, so that nothing is rounded.
+        off = upto[ends] * windows - ends * upto[-1]
+        step, prefix = max(step, abs(np.diff(off)).max(initial=0)), max(prefix, abs(off).max())
+    expected = (recipe.order or "shuffled", int(step) // windows, int(prefix) // windows)
+    said = report.orders[0] if report.orders else None
+    read = (said.order, said.step_tokens, said.prefix_tokens) if said else None
+    if read != expected:
+        fail("MIX_ORDER", "orders[0]", "order, step, prefix", expected=expected, read=read)
 
 
 def check_targets(report: MixReport, documents: Table) -> None:
@@ -204,5 +263,30 @@ def check_targets(report: MixReport, documents: Table) -> None:
     for field, margins in (("domain", said.domains), ("bucket", said.lengths)):
         for number, margin in enumerate(margins):
             total = int(sizes[documents[field] == number].sum())
-            if margin.achieved_tokens != total:
-                fail("MIX_TARGETS", f"selection: {margin.name}", expected=total, read=margin.achieved_tokens)
+            sums = total, total - margin.target_tokens, _share(total, int(sizes.sum()))
+            told = margin.achieved_tokens, margin.error_tokens, margin.achieved_share
+            if told != sums:
+                where, what = f"selection: {margin.name}", "tokens, error, share"
+                fail("MIX_TARGETS", where, what, expected=sums, read=told)
+
+
+def check_window_domains(report: MixReport, train: Split) -> None:
+    """How many domains stand in a window, and how many windows are mixed or of one domain, is recounted
+    (MIX_WINDOWS)."""
+    rows = train.rows[train.rows["window"] < train.files.windows]
+    domain = train.documents["domain"][rows["document"]]
+    pairs, inverse = np.unique(rows["window"].astype(np.int64) << 16 | domain, return_inverse=True)
+    held = np.bincount(inverse, rows["length"])
+    window, runs = pairs >> 16, np.bincount(rows["window"])
+    values, counts = np.unique(np.bincount(window), return_counts=True)
+    nearly = window[(20 * held > 19 * train.length) & (runs[window] > 1)]
+    said = report.window_domains
+    read = {row.domains: row.windows for row in said.domains}, said.mixed_windows, said.one_sided_windows
+    expected = dict(zip(values.tolist(), counts.tolist(), strict=True)), int((runs > 1).sum()), len(nearly)
+    if read != expected:
+        fail("MIX_WINDOWS", "window_domains", "domains, mixed, one-sided", expected=expected, read=read)
+
+
+def _share(part: int, whole: int) -> Decimal:
+    """Return part / whole, cut to 6 digits."""
+    return Decimal(part * 1_000_000 // whole if whole else 0).scaleb(-6)

@@ -120,6 +120,10 @@ class Home:
     def mix(self, name: str) -> Path:
         return self.root / "mixes" / name
 
+    def unfinished(self, mix: str) -> Path:
+        """What a build that did not end leaves to the next one of the same plan."""
+        return self.root / ".unfinished" / mix
+
     @property
     def staging(self) -> Path:
         return self.root / ".staging"

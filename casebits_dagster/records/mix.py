@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeAlias
 
 from casebits_dagster.records.recipe import Recipe
 from casebits_dagster.records.record import Count, Name, Positive, Record, Sha256, Text
@@ -21,8 +21,13 @@ README = "README.md"
 MANIFEST = "MANIFEST.txt"
 MANIFEST_HEAD = "# casebits-mix-manifest/1"
 TRAIN, VALIDATION = "train", "val"
+Order: TypeAlias = Literal["shuffled", "stratified"]
+CodecFormat: TypeAlias = Literal["casebits-1", "plain-1"]
 STREAMS = {"ids": "ids.u16le", "cases": "case.u16le"}
 NEXT = {stream: f"next.{suffix}" for stream, suffix in STREAMS.items()}
+SHARD_SUFFIXES = {"casebits-1": STREAMS, "plain-1": {"ids": "bin"}}
+NEXT_NAMES = {"casebits-1": NEXT, "plain-1": {"ids": "next.u16le"}}
+"""What a mix of a codec writes, by stream: a plain codec has ids alone."""
 
 KINDS = ("whole", "chunk", "tail", "floated_tail", "cut")
 SEGMENT_FIELDS = [
@@ -52,9 +57,9 @@ DOCUMENT_FIELDS = [
 separator; `generation` counts the report's sources, `domain` and `bucket` its margins."""
 
 
-def shard_name(split: str, shard: int, stream: str) -> str:
-    """Return the name of one stream of a shard, such as `train_000000.ids.u16le`."""
-    return f"{split}_{shard:06d}.{STREAMS[stream]}"
+def shard_name(split: str, shard: int, stream: str, codec: CodecFormat = "casebits-1") -> str:
+    """Return the name of one stream of a shard: `train_000000.ids.u16le`, or `train_000000.bin` of a plain codec."""
+    return f"{split}_{shard:06d}.{SHARD_SUFFIXES[codec][stream]}"
 
 
 def val_name(name: str) -> str:
@@ -185,13 +190,20 @@ class ReturnedDocument(Record):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ContextRow(Record):
     """How many positions see a token of their own document `distance` back: the count, its share of all window tokens,
-    and the most that any layout of the same documents into windows could reach."""
+    and the most that any layout of the same documents into windows could reach.
+
+    Of aligned mixes also what a concatenation of the same documents has on average over where it begins to cut, as a
+    share of their tokens."""
+
+    LEFT_OUT: ClassVar[frozenset[str]] = frozenset({"concatenated_tokens", "concatenated_share"})
 
     distance: Count
     tokens: Count
     share: Decimal
     bound_tokens: Count
     bound_share: Decimal
+    concatenated_tokens: Count | None = None
+    concatenated_share: Decimal | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -232,8 +244,22 @@ class SplitFiles(Record):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class OrderReport(Record):
+    """How far a step of `windows_per_step` windows, or all windows up to its end, may be from the mix's share of a
+    domain: the largest difference in tokens, over all domains and steps; a last step that is not full is left out."""
+
+    order: Order
+    step_tokens: Count
+    prefix_tokens: Count
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class MixReport(Record):
+    """`format` is written for a plain codec alone; `orders` when the recipe has steps: that of the mix, and then
+    that of the same windows in the other order."""
+
     SCHEMA: ClassVar[str] = "casebits/mix/1"
+    LEFT_OUT: ClassVar[frozenset[str]] = frozenset({"format", "orders"})
 
     recipe: Recipe
     recipe_sha256: Sha256
@@ -251,3 +277,9 @@ class MixReport(Record):
     context: tuple[ContextRow, ...]
     window_domains: WindowDomains
     loss_reference: LossReference
+    format: Literal["plain-1"] | None = None
+    orders: tuple[OrderReport, ...] | None = None
+
+    @property
+    def codec(self) -> CodecFormat:
+        return self.format or "casebits-1"

@@ -13,7 +13,7 @@ from casebits_dagster.mixing.verify import verify_mix
 from casebits_dagster.records.errors import CasebitsError
 from casebits_dagster.records.layout import Home
 from casebits_dagster.records.mix import MANIFEST, MixReport
-from casebits_dagster.records.recipe import Aligned, Domain, Lengths
+from casebits_dagster.records.recipe import Aligned, Domain, Interleaved, Lengths, Slice
 from tests.mixing.corpus import control, corpus, publish, recipe
 
 
@@ -211,11 +211,11 @@ def test_nothing_is_published_when_a_build_fails(home: Home, monkeypatch: pytest
     def broken(*_: object) -> None:
         raise RuntimeError("power cut")
 
-    monkeypatch.setattr("casebits_dagster.mixing.build.write_next", broken)
+    monkeypatch.setattr("casebits_dagster.mixing.build.next_runs", broken)
     with pytest.raises(RuntimeError, match="power cut"):
         build_mix(recipe(), {"tiny": corpus(home)}, home)
     assert not home.mix("tiny_aligned").exists()
-    assert list(home.staging.iterdir()) == []
+    assert not home.staging.exists()
 
 
 def test_the_report_of_a_mix_with_tails_inside_its_windows(home: Home) -> None:
@@ -225,3 +225,25 @@ def test_the_report_of_a_mix_with_tails_inside_its_windows(home: Home) -> None:
     assert report.tails is not None
     assert report.tails.at_start == 0
     assert report.tails.floated > 0
+
+
+def test_a_stratified_order_is_more_even_than_a_shuffled_one(home: Home) -> None:
+    built = build_mix(recipe(order="stratified", windows_per_step=8), {"tiny": corpus(home)}, home)
+    stratified, shuffled = verify_mix(built.folder, home).report.orders or ()
+    assert (stratified.order, shuffled.order) == ("stratified", "shuffled")
+    assert stratified.prefix_tokens < shuffled.prefix_tokens
+    # A few windows, whatever the length of the prefix.
+    assert stratified.prefix_tokens <= 2 * 64
+
+
+def test_a_merge_holds_every_train_document_of_its_sources_in_their_order(home: Home) -> None:
+    source = {"tiny": corpus(home)}
+    sources = (Slice(name="a", generation="tiny", clusters=(0,)), Slice(name="b", generation="tiny", clusters=(1, 2)))
+    merge = Interleaved(chunk_tokens=500, sources=sources)
+    made = recipe(mix="merge", strategy="interleaved", selection=None, aligned=None, interleaved=merge)
+    built = build_mix(made, source, home)
+    verified = verify_mix(built.folder, home)
+    index = source["tiny"].index
+    assert len(ids(built)) == int((index["split"] == 0).sum())
+    assert verified.report.train.file_tokens == int(index["tokens"][index["split"] == 0].sum())
+    assert (verified.report.validation.windows, verified.report.conservation.cut_tokens) == (0, 0)

@@ -8,18 +8,19 @@ every full chunk is a window of its own, what is left is its tail. By hand, T = 
     window 3       documents 2, 3 and 4 whole (3 + 3 + 2 = 8), in a seeded order
 
 Guarantees: every window has exactly T tokens, no padding; nothing is lost except in documents listed as cut, which are
-taken only where no subset of what is left closes a window; what does not fill a window is returned, whole.
-Costs: O(documents) for most of it, and a few dozen shifts of T-bit integers for each window that short documents close.
+taken only where nothing that is left closes a window; what does not fill a window is returned, whole.
+Costs: O(documents), some 60 bytes each, and a few milliseconds for each of the last windows (`fill`, then `close`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from casebits_dagster.mixing.packing.best_fit import best_fit_decreasing
-from casebits_dagster.mixing.packing.close import Bench, Flags
+from casebits_dagster.mixing.packing.close import Bench
+from casebits_dagster.mixing.packing.fill import I32, Filled, Items, fill_windows, reserve_tokens
 from casebits_dagster.mixing.packing.layout import (
     CHUNK,
     CUT,
@@ -29,56 +30,56 @@ from casebits_dagster.mixing.packing.layout import (
     WHOLE,
     Layout,
     WindowPlan,
+    reordered,
+    tokens_of_sources,
 )
-from casebits_dagster.mixing.seeds import I64, counter_keys, shuffled
+from casebits_dagster.mixing.packing.order import BLOCK, seeded_order, stratified
+from casebits_dagster.mixing.seeds import I64, shuffled
 from casebits_dagster.records.errors import CasebitsError
 
-SMALL, RESERVED = 1_024, 512
-
-
-@dataclass(frozen=True, slots=True)
-class Items:
-    """What is packed into shared windows: short documents and tails. `pinned` tails start a window of their own; `size`
-    counts the separator that is inserted before the others, if any."""
-
-    document: I64
-    start: I64
-    size: I64
-    tail: Flags
-    pinned: Flags
+SMALLEST, MEMBERS = 256, 64
+"""The windows of so many of the smallest items may change when the last gaps are closed, but those of many members."""
+RANK = np.array([1, 1, 0, 1, 2], np.uint32)
+"""The place of each kind inside a window: a pinned tail first, a cut piece last."""
 
 
 def plan(lengths: I64, layout: Layout) -> WindowPlan:
     """Return the windows of documents with these lengths (1 or more). Raises MIX_TAILS when strict tails do not fit."""
-    items = _items(lengths, layout)
-    bench = Bench(items.size, items.tail, layout.sequence_length, layout.seed, int(layout.separator == "start"))
-    _open_windows(bench, items, layout)
-    bench.close_windows(strict=layout.tails == "strict")
-    bench.fill_new_windows()
-    return _window_plan(lengths, layout, items, bench)
+    pieces, shared = _pieces(lengths, layout)
+    items = pieces.first(shared)
+    filled = _close_rest(items, fill_windows(items, layout), layout)
+    made = _window_plan(lengths, layout, pieces, filled)
+    if layout.order == "shuffled":
+        return made
+    return reordered(made, stratified(tokens_of_sources(made, layout.sources_of(len(lengths))), layout.seed))
 
 
-def _items(lengths: I64, layout: Layout) -> Items:
+def _pieces(lengths: I64, layout: Layout) -> tuple[Items, int]:
+    """Return short documents and tails, then all full chunks, and how many the former are."""
     length = layout.sequence_length
-    short = np.flatnonzero(lengths < length)
-    long = np.flatnonzero((lengths > length) & (lengths % length > 0))
-    document = np.concatenate([short, long])
-    tail = np.arange(len(document)) >= len(short)
-    start = np.where(tail, lengths[document] // length * length, 0)
-    size = lengths[document] - start
-    separator = int(layout.separator == "start")
+    tokens = lengths.astype(np.uint32)
+    chunks = tokens // np.uint32(length)
+    rest = (tokens - chunks * np.uint32(length)).astype(np.int32)
+    long, has_rest = np.flatnonzero(chunks), rest > 0
+    shared, full = int(np.count_nonzero(has_rest)), int(chunks[long].sum())
+    pairs = np.empty((shared + full, 2), np.int32)
+    pairs[:shared, 0], pairs[shared:, 0] = np.flatnonzero(has_rest), np.repeat(long, chunks[long])
+    pairs[:shared, 1], pairs[shared:, 1] = rest[has_rest], length
+    size = pairs[:, 1]
+    tail = np.append((chunks > 0)[has_rest], np.zeros(full, bool))
     pinned = tail & (layout.tails != "float")
     if layout.tails == "strict":
-        _require_filling(size, int(pinned.sum()), lengths, length)
+        _require_filling(size[:shared], int(pinned.sum()), lengths, length)
     if layout.tails == "auto":
-        by_size = np.flatnonzero(tail)[np.argsort(size[tail], kind="stable")]
-        windows = max(0, int(size.sum()) - _reserve_tokens(size, length)) // length
-        pinned[by_size[: max(0, len(by_size) - windows)]] = False
-    return Items(document, start, size + np.where(tail & ~pinned, separator, 0), tail, pinned)
+        tails, total = np.flatnonzero(tail), int(size[:shared].sum(dtype=np.int64))
+        windows = max(0, total - reserve_tokens(total, length)) // length
+        pinned[tails[np.argsort(size[tails], kind="stable")][: max(0, len(tails) - windows)]] = False
+    size[tail & ~pinned] += layout.tail_separator
+    return Items(pairs, tail, pinned), shared
 
 
-def _require_filling(size: I64, tails: int, lengths: I64, length: int) -> None:
-    missing = tails * length - int(size.sum())
+def _require_filling(size: I32, tails: int, lengths: I64, length: int) -> None:
+    missing = tails * length - int(size.sum(dtype=np.int64))
     if missing > 0:
         windows = tails + int((lengths // length).sum())
         empty = f"{missing * 1_000_000 // (windows * length) / 10_000:.2f} % of the mix"
@@ -87,81 +88,93 @@ def _require_filling(size: I64, tails: int, lengths: I64, length: int) -> None:
         raise CasebitsError("MIX_TAILS", "tails = strict", problem, remedy=remedy)
 
 
-def _reserve_tokens(size: I64, length: int) -> int:
-    """Return how many tokens of small documents are kept back to close the last windows."""
-    total = int(size.sum())
-    return min(max(total // 50, 2 * length), total // 10)
+def _close_rest(items: Items, filled: Filled, layout: Layout) -> Filled:
+    """Close further windows with the items that are in none; some full ones may change theirs. Unpins the tails that
+    start no window after all."""
+    window, windows, kept = filled
+    taken, reopened = _taken(items, window, windows)
+    in_windows = np.flatnonzero(window[taken] >= 0)
+    closed = np.split(in_windows, np.flatnonzero(np.diff(window[taken[in_windows]])) + 1)[: len(reopened)]
+    sizes, tail, pinned = (array[taken].tolist() for array in (items.size, items.tail, items.pinned))
+    cut = {k: kept[item] for k, item in enumerate(taken.tolist()) if item in kept}
+    bench = Bench(sizes, tail, pinned, [members.tolist() for members in closed], cut, layout)
+    bench.close_windows(strict=layout.tails == "strict")
+    bench.fill_new_windows()
+    more = len(bench.closed) - len(reopened)
+    item, number = bench.placed()
+    items.size[taken], items.pinned[taken], window[taken] = bench.sizes, bench.at_start, -1
+    window[taken[item]] = np.append(reopened, np.arange(windows, windows + more))[number]
+    kept |= {int(taken[k]): tokens for k, tokens in bench.kept.items()}
+    return Filled(window, windows + more, kept)
 
 
-def _open_windows(bench: Bench, items: Items, layout: Layout) -> None:
-    """Pin the tails, place what is not small, pour small documents over all windows, and keep the reserve."""
-    length = layout.sequence_length
-    pinned, free = np.flatnonzero(items.pinned), np.flatnonzero(~items.pinned)
-    limit = min(SMALL, max(1, length // 4))
-    small = free[items.size[free] <= limit]
-    small = small[np.argsort(counter_keys(len(small), f"{layout.seed}/small"), kind="stable")]
-    kept = small[(items.size[small] <= RESERVED) & ~items.tail[small]]
-    kept = kept[: int(np.searchsorted(np.cumsum(items.size[kept]), _reserve_tokens(items.size, length)))]
-    small = small[~np.isin(small, kept)]
-    large = free[items.size[free] > limit]
-    total = int(items.size.sum())
-    poured = int(items.size[small].sum()) if layout.spread else 0
-    window, count = _place_large(items.size[large], items.size[pinned], length, poured / max(1, total), total // length)
-    bench.open(pinned, large, window, count, windows=total // length)
-    if layout.spread:
-        bench.pour(small, windows=(total - int(items.size[kept].sum())) // length)
+def _taken(items: Items, window: I32, windows: int) -> tuple[I64, I64]:
+    """Return the items that are in no window, and those of the windows that may change, pinned first; and the windows.
+
+    They hold the smallest items, which fit the last gaps. Those of many items are not among them: they take long.
+    """
+    most = int(np.searchsorted(np.cumsum(np.bincount(items.size, minlength=1)), SMALLEST))
+    smallest = window[items.size <= most]
+    may_change = np.zeros(windows + 1, bool)
+    may_change[smallest[smallest >= 0]], may_change[-1] = True, True
+    taken = np.flatnonzero(may_change[window])
+    taken = taken[np.lexsort((~items.pinned[taken], window[taken]))]
+    numbers, count = np.unique(window[taken], return_counts=True)
+    few = (count <= MEMBERS) | (numbers < 0)
+    return taken[np.repeat(few, count)], numbers[few & (numbers >= 0)].astype(np.int64)
 
 
-def _place_large(sizes: I64, pinned: I64, length: int, small_share: float, most: int) -> tuple[I64, int]:
-    """Return best-fit windows that leave each about the small documents' share, or less if that takes too many."""
-    for part in (4, 3, 2, 1, 0):
-        capacity = length - int(length * small_share) * part // 4
-        opened = np.maximum(capacity - pinned, 0)
-        window, count = best_fit_decreasing(np.minimum(sizes, capacity), capacity, opened.tolist())
-        if count <= most:
-            break
-    return window, count
-
-
-def _window_plan(lengths: I64, layout: Layout, items: Items, bench: Bench) -> WindowPlan:
-    length = layout.sequence_length
-    item, window, used = bench.placed()
-    dropped = np.ones(len(items.document), bool)
-    dropped[item] = False
-    returned = items.document[dropped & ~items.tail]
-    chunked = np.flatnonzero(lengths >= length)
-    chunks = lengths[chunked] // length
-    owner = np.repeat(chunked, chunks)
-    number = np.arange(len(owner)) - np.repeat(np.cumsum(chunks) - chunks, chunks)
-    rows = np.zeros(len(item) + len(owner), SEGMENT_DTYPE)
-    shared, alone = rows[: len(item)], rows[len(item) :]
-    shared["window"], shared["document"], shared["length"] = window, items.document[item], used
-    floated = items.tail[item] & ~bench.at_start[item]
-    shared["document_start"], shared["inserted"] = items.start[item], floated * bench.separator
-    kinds = np.select([floated, items.tail[item]], [FLOATED_TAIL, TAIL], WHOLE)
-    shared["kind"] = np.where(used < np.array(bench.sizes, np.int64)[item], CUT, kinds)
-    alone["window"] = len(bench.closed) + np.arange(len(owner))
-    alone["document"], alone["document_start"], alone["length"] = owner, number * length, length
-    alone["kind"] = np.where(lengths[owner] == length, WHOLE, CHUNK)
-    return _ordered(rows, len(bench.closed) + len(owner), returned, layout)
-
-
-def _ordered(
-    rows: np.ndarray[tuple[int], np.dtype[np.void]], windows: int, returned: I64, layout: Layout
-) -> WindowPlan:
-    """Permute the windows; inside one: the tail that starts it, the others in a seeded order, a cut one last."""
-    place = np.empty(windows, np.int64)
-    place[shuffled(windows, f"{layout.seed}/windows")] = np.arange(windows)
-    rows["window"] = place[rows["window"]]
-    rank = np.select([rows["kind"] == TAIL, rows["kind"] == CUT], [0, 2], 1)
-    keys = counter_keys(len(rows), f"{layout.seed}/inside")
-    rows = rows[np.lexsort((keys, rank, rows["window"]))]
-    ends = np.cumsum(rows["length"].astype(np.int64))
-    rows["position"] = (ends - rows["length"]) % layout.sequence_length
+def _window_plan(lengths: I64, layout: Layout, pieces: Items, filled: Filled) -> WindowPlan:
+    """Return the segments of the filled windows, and a window for each full chunk, all windows permuted."""
+    length, shared = layout.sequence_length, len(filled.window)
+    cut = list(filled.kept)
+    pieces.size[cut] = list(filled.kept.values())
+    kind = np.full(len(pieces.size), WHOLE, np.uint8)
+    kind[pieces.tail], kind[pieces.pinned], kind[cut] = FLOATED_TAIL, TAIL, CUT
+    kind[shared:][lengths[pieces.document[shared:]] > length] = CHUNK
+    order, windows = _ordered(kind, layout, filled)
+    rows, before = np.zeros(len(order), SEGMENT_DTYPE), 0
+    block = min(BLOCK, (1 << 32) // length - 1)
+    for begin in range(0, len(order), block):
+        part = order[begin : begin + block]
+        before += _describe(rows[begin : begin + block], pieces, kind, part, before, length)
+    tails = np.flatnonzero(rows["kind"] > CHUNK)
+    tails = tails[pieces.tail[order[tails]]]
+    rows["document_start"][tails] = lengths[rows["document"][tails]] // length * length
+    rows["inserted"][tails] = ~pieces.pinned[order[tails]] * layout.tail_separator
+    full, owner = np.flatnonzero(order >= shared), pieces.document[shared:]
+    number = np.arange(len(owner)) - np.searchsorted(owner, owner)
+    rows["document_start"][full] = number[order[full] - shared] * length
     return WindowPlan(
-        sequence_length=layout.sequence_length,
+        sequence_length=length,
         windows=windows,
         segments=rows,
-        returned=np.sort(returned),
-        file_tokens=windows * layout.sequence_length + 1,
+        returned=pieces.document[:shared][(filled.window < 0) & ~pieces.tail[:shared]].astype(np.int64),
+        file_tokens=windows * length + 1,
     )
+
+
+def _describe(rows: NDArray[Any], pieces: Items, kind: NDArray[np.uint8], part: I64, before: int, length: int) -> int:
+    """Fill in these pieces after so many tokens of others; return how many tokens they have."""
+    pairs = pieces.pairs.view(np.int64)[part, 0].view(np.int32).reshape(-1, 2)
+    rows["kind"], rows["document"], size = kind[part], pairs[:, 0], pairs[:, 1]
+    rows["length"] = size
+    begins = np.cumsum(size, dtype=np.uint32) - size.view(np.uint32) + np.uint32(before % length)
+    window = begins // np.uint32(length)
+    rows["window"], rows["position"] = window + np.uint32(before // length), begins - window * np.uint32(length)
+    return int(size.sum(dtype=np.int64))
+
+
+def _ordered(kind: NDArray[np.uint8], layout: Layout, filled: Filled) -> tuple[I64, int]:
+    """Return the placed pieces, window after window, the windows permuted, and their number.
+
+    Inside a window: the tail that starts it, the others in a seeded order, a cut one last.
+    """
+    windows = filled.windows + len(kind) - len(filled.window)
+    place = np.empty(windows + 1, np.uint32)
+    place[shuffled(windows, f"{layout.seed}/windows")], place[-1] = np.arange(windows), windows
+    group = np.append(place[filled.window], place[filled.windows : windows])
+    placed = np.count_nonzero(group < windows)
+    group *= np.uint32(3)
+    group += RANK[kind]
+    return seeded_order(group, f"{layout.seed}/inside")[:placed], windows

@@ -1,9 +1,9 @@
-"""The bench on which shared windows are filled and closed exactly.
+"""The bench on which the last windows are closed, one after the other.
 
-A window is closed by a subset of the pool that sums to its gap. When there is none, its smallest items go back to the
-pool, one by one, and larger gaps are tried; then closed windows are opened again, so that items change places; a cut
-is the last resort. Larger items go first, so that small ones are left for the end, where the pool has few combinations.
-What cannot fill a window stays in the pool: less than two windows, and less than one if a small cut can help it.
+A window is closed by a subset of the pool that sums to its gap. When there is none, closed windows are opened again, so
+that items change places; a cut is the last resort. Larger items go first, so that small ones are left for the end,
+where the pool has few combinations. What cannot fill a window stays in the pool: less than two windows, and less than
+one if a small cut can help it.
 """
 
 from __future__ import annotations
@@ -11,74 +11,50 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from itertools import accumulate, chain
-from typing import TypeAlias
 
 import numpy as np
 
 from casebits_dagster.mixing.packing.exact import FEW, MANY, Pool, cheapest_cut, exact_subset
-from casebits_dagster.mixing.seeds import I64, shuffled
+from casebits_dagster.mixing.packing.layout import Layout
+from casebits_dagster.mixing.seeds import I64
 from casebits_dagster.records.errors import CasebitsError
 
-Flags: TypeAlias = np.ndarray[tuple[int], np.dtype[np.bool]]
-OPEN, CLOSERS, REOPENED = 3, 16, 48
-"""Poured windows keep room for OPEN average items; a gap of more than CLOSERS is filled with seeded items first.
-REOPENED closed windows are tried when no subset of the pool closes a gap."""
+CLOSERS, REOPENED = 16, 48
+"""A gap of more than CLOSERS is filled with seeded items first. REOPENED closed windows are tried when no subset of the
+pool closes a gap."""
 
 
 class Bench:
-    """Windows being filled with items (numbers into `sizes`). `at_start` marks the tails that start their window.
+    """Items (numbers into `sizes`) in `closed` windows, which have T tokens and keep their first item, and in the pool.
 
-    A tail that no longer does grows by the `separator` (0 or 1) that is inserted before it.
-    `windows` are open, `closed` those that have T tokens; the first item of a window stays in it.
+    `at_start` marks the tails that start their window. One that no longer does grows by the separator (0 or 1) that is
+    inserted before it. `kept` says how many tokens of a cut item are used.
     """
 
-    def __init__(self, sizes: I64, tail: Flags, length: int, seed: str, separator: int) -> None:
-        self.sizes: list[int] = sizes.tolist()
-        self.tail, self.length, self.seed, self.separator = tail, length, seed, separator
-        self.at_start = np.zeros(len(sizes), bool)
-        self.windows: list[list[int]] = []
-        self.closed: list[list[int]] = []
-        self.kept: dict[int, int] = {}
-        self.pool = Pool([], [], "")
-
-    def open(self, pinned: I64, large: I64, window: I64, count: int, windows: int) -> None:
-        """Open a window for each pinned tail and place the large items; at most `windows` stay open, fullest first."""
-        self.at_start[pinned] = True
-        opened = [[item] for item in pinned.tolist()] + [[] for _ in range(count - len(pinned))]
-        for item, number in zip(large.tolist(), window.tolist(), strict=True):
-            opened[number].append(item)
-        fullest = sorted(range(len(pinned), count), key=lambda number: self._left(opened[number]))
-        excess = set(fullest[max(0, windows - len(pinned)) :])
-        self.windows = [members for number, members in enumerate(opened) if number not in excess]
-
-    def pour(self, small: I64, windows: int) -> None:
-        """Lay the items on a line over most of each window's gap; those that lie across a window's end are left out.
-
-        Empty windows are opened first, until there are `windows`. What stays open is 7 % of the gap and room for a few
-        items, so that it can be closed exactly.
-        """
-        self.windows += [[] for _ in range(windows - len(self.windows))]
-        order = shuffled(len(self.windows), f"{self.seed}/pour")
-        sizes = np.array(self.sizes, np.int64)[small]
-        gaps = np.array([self._left(members) for members in self.windows], np.int64)[order]
-        few = OPEN * int(sizes.sum()) // max(1, len(sizes))
-        ends = np.cumsum(np.maximum(0, np.minimum(gaps - gaps * 7 // 100, gaps - few)))
-        item_ends = np.cumsum(sizes)
-        at = np.searchsorted(ends, item_ends - sizes, side="right")
-        inside = (at < len(ends)) & (item_ends <= np.append(ends, 0)[at])
-        for item, number in zip(small[inside].tolist(), order[at[inside]].tolist(), strict=True):
-            self.windows[number].append(item)
+    def __init__(
+        self,
+        sizes: list[int],
+        tail: list[bool],
+        at_start: list[bool],
+        closed: list[list[int]],
+        kept: dict[int, int],
+        layout: Layout,
+    ) -> None:
+        self.sizes, self.tail, self.at_start, self.closed, self.kept = sizes, tail, at_start, closed, kept
+        self.length, self.separator = layout.sequence_length, layout.tail_separator
+        placed = set(chain.from_iterable(closed))
+        self.opened = [item for item, first in enumerate(at_start) if first and item not in placed]
+        loose = [item for item, first in enumerate(at_start) if not first and item not in placed]
+        self.pool = Pool([sizes[item] for item in loose], loose, f"{layout.seed}/pool")
 
     def close_windows(self, *, strict: bool) -> None:
-        """Close the open windows with the items that stand in none of them, pinned tails first, small gaps first; take
-        apart those that cannot be closed."""
-        placed = set(chain.from_iterable(self.windows))
-        loose = [item for item in range(len(self.sizes)) if item not in placed]
-        self.pool = Pool([self.sizes[item] for item in loose], loose, f"{self.seed}/pool")
-        opened = [members for members in self.windows if members]
-        for members in sorted(opened, key=lambda members: (not self.at_start[members[0]], self._left(members))):
-            if self._close(members, strict):
-                self.closed.append(members)
+        """Close the windows that tails start, small gaps first; other tails go to the pool. Raises MIX_TAILS."""
+        for item in sorted(self.opened, key=lambda item: (-self.sizes[item], item)):
+            gap = self.length - self.sizes[item]
+            rest = self._whole(gap)
+            rest = self._cut_or_put_back(item, strict) if rest is None else rest
+            if rest is not None:
+                self.closed.append([item, *rest])
 
     def fill_new_windows(self) -> None:
         """Make further windows of the pool, tails and then the largest first, while it holds a window's tokens."""
@@ -92,42 +68,27 @@ class Bench:
         [item] = pool.take([next(tails, len(pool.items) - 1)])
         must_cut = self.tail[item] or pool.total + self.sizes[item] >= 2 * self.length
         most_lost = self.length if must_cut else self.length // 16
-        gap = self._left([item])
-        rest = self._exact(gap) or self._exchange(gap) or self._cut(gap, most_lost)
-        if rest:
+        gap = self.length - self.sizes[item]
+        rest = self._whole(gap)
+        rest = self._cut(gap, most_lost) if rest is None else rest
+        if rest is not None:
             return [item, *rest]
         self._put([item])
-        return self._exact(self.length) or self._exchange(self.length)
+        return self._whole(self.length)
 
-    def placed(self) -> tuple[I64, I64, I64]:
-        """Return item, window and tokens used of everything that stands in a window."""
+    def placed(self) -> tuple[I64, I64]:
+        """Return item and window of everything that is in one."""
         item = np.array(list(chain.from_iterable(self.closed)), np.int64)
         window = np.repeat(np.arange(len(self.closed)), [len(members) for members in self.closed])
-        used = np.array([self.kept.get(number, self.sizes[number]) for number in item.tolist()], np.int64)
-        return item, window, used
-
-    def _left(self, members: list[int]) -> int:
-        return self.length - sum(self.sizes[item] for item in members)
+        return item, window
 
     def _put(self, items: list[int]) -> None:
         for item in items:
             self.pool.add(self.sizes[item], item)
 
-    def _close(self, members: list[int], strict: bool) -> bool:
-        first = int(self.at_start[members[0]])
-        members[first:] = sorted(members[first:], key=lambda item: (-self.sizes[item], item))
-        rest = self._exact(self._left(members))
-        while rest is None and len(members) > 1:
-            self._put([members.pop()])
-            rest = self._exact(self._left(members))
-        if rest is None:
-            rest = self._exchange(self._left(members)) or self._cut_or_put_back(members[0], strict)
-        members += rest or []
-        return rest is not None
-
     def _cut_or_put_back(self, item: int, strict: bool) -> list[int] | None:
         """Cut at once where no document is small enough for the gap; else the item waits in the pool."""
-        gap, must_close = self._left([item]), strict and bool(self.at_start[item])
+        gap, must_close = self.length - self.sizes[item], strict and self.at_start[item]
         if must_close or gap < self.pool.smallest:
             rest = self._cut(gap, self.length)
             if rest is not None:
@@ -140,6 +101,11 @@ class Bench:
             self.sizes[item] += self.separator
         self._put([item])
         return None
+
+    def _whole(self, gap: int) -> list[int] | None:
+        """Return whole items that fill the gap, or None."""
+        rest = self._exact(gap)
+        return self._exchange(gap) if rest is None else rest
 
     def _exact(self, gap: int) -> list[int] | None:
         """Return items taken from the pool that sum to the gap, or None."""
@@ -190,9 +156,13 @@ class Bench:
             free = self.closed[number][1:]
             return gap not in {self.sizes[item] for item in free}, -len(free), number
 
-        for number in sorted(range(len(self.closed)), key=rank)[:REOPENED]:
+        def fits(members: list[int]) -> bool:
+            return min((self.sizes[item] for item in members[1:]), default=gap + 1) <= gap
+
+        helpful = (number for number, members in enumerate(self.closed) if fits(members))
+        for number in sorted(helpful, key=rank)[:REOPENED]:
             first, *free = self.closed[number]
-            if not free or free[-1] in self.kept:
+            if not self.kept.keys().isdisjoint(free):
                 continue
             self._put(free)
             rest = self._exact(gap)

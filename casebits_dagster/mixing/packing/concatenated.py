@@ -12,12 +12,15 @@ from __future__ import annotations
 import numpy as np
 
 from casebits_dagster.mixing.packing.layout import CHUNK, SEGMENT_DTYPE, TAIL, WHOLE, Layout, WindowPlan
-from casebits_dagster.mixing.seeds import I64, shuffled
+from casebits_dagster.mixing.packing.order import seeded_order
+from casebits_dagster.mixing.seeds import I64
 
 
 def plan(lengths: I64, layout: Layout) -> WindowPlan:
     """Return the windows of these documents in a seeded order."""
-    return in_order(lengths, shuffled(len(lengths), f"{layout.seed}/order"), layout.sequence_length)
+    return in_order(
+        lengths, seeded_order(np.zeros(len(lengths), np.uint8), f"{layout.seed}/order"), layout.sequence_length
+    )
 
 
 def in_order(lengths: I64, order: I64, length: int, file_tokens: int | None = None) -> WindowPlan:
@@ -27,8 +30,9 @@ def in_order(lengths: I64, order: I64, length: int, file_tokens: int | None = No
     total = total if file_tokens is None else file_tokens
     windows = max(0, total - 1) // length
     cuts = np.arange(windows + 1, dtype=np.int64) * length
-    begins = np.unique(np.concatenate([ends - lengths[order], cuts]))
-    begins = begins[begins < total]
+    begins = np.concatenate([ends - lengths[order], cuts])
+    begins.sort(kind="stable")  # Two sorted runs: a merge.
+    begins = begins[(begins < total) & (np.diff(begins, prepend=-1) > 0)]
     owner = np.searchsorted(ends, begins, side="right")
     rows = np.zeros(len(begins), SEGMENT_DTYPE)
     rows["window"] = np.minimum(begins // length, windows)
