@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from casebits_dagster.mixing.packing.close import Bench
-from casebits_dagster.mixing.packing.fill import I32, Filled, Items, fill_windows, reserve_tokens
+from casebits_dagster.mixing.packing.fill import FEW, I32, Filled, Items, fill_windows, reserve_tokens
 from casebits_dagster.mixing.packing.layout import (
     CHUNK,
     CUT,
@@ -30,6 +30,7 @@ from casebits_dagster.mixing.packing.layout import (
     WHOLE,
     Layout,
     WindowPlan,
+    lost_tokens,
     reordered,
     tokens_of_sources,
 )
@@ -39,19 +40,32 @@ from casebits_dagster.records.errors import CasebitsError
 
 SMALLEST, MEMBERS = 256, 64
 """The windows of so many of the smallest items may change when the last gaps are closed, but those of many members."""
+CLOSED_ONE_BY_ONE = 512
+"""Mixes of so many windows are planned a second way when the first loses anything."""
 RANK = np.array([1, 1, 0, 1, 2], np.uint32)
 """The place of each kind inside a window: a pinned tail first, a cut piece last."""
 
 
 def plan(lengths: I64, layout: Layout) -> WindowPlan:
     """Return the windows of documents with these lengths (1 or more). Raises MIX_TAILS when strict tails do not fit."""
-    pieces, shared = _pieces(lengths, layout)
-    items = pieces.first(shared)
-    filled = _close_rest(items, fill_windows(items, layout), layout)
-    made = _window_plan(lengths, layout, pieces, filled)
+    made = _planned(lengths, layout, FEW)
+    if int(lengths.sum(dtype=np.int64)) <= CLOSED_ONE_BY_ONE * layout.sequence_length and _lost(lengths, made):
+        # Without rounds every window is closed with care, where there are so few that it does not take long.
+        made = min(made, _planned(lengths, layout, CLOSED_ONE_BY_ONE), key=lambda plan: _lost(lengths, plan))
     if layout.order == "shuffled":
         return made
     return reordered(made, stratified(tokens_of_sources(made, layout.sources_of(len(lengths))), layout.seed))
+
+
+def _planned(lengths: I64, layout: Layout, few: int) -> WindowPlan:
+    pieces, shared = _pieces(lengths, layout)
+    items = pieces.first(shared)
+    return _window_plan(lengths, layout, pieces, _close_rest(items, fill_windows(items, layout, few), layout))
+
+
+def _lost(lengths: I64, plan: WindowPlan) -> int:
+    """Return how many tokens are in no window."""
+    return int(lost_tokens(lengths, plan.segments).sum())
 
 
 def _pieces(lengths: I64, layout: Layout) -> tuple[Items, int]:

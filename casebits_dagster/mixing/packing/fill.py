@@ -75,8 +75,8 @@ def reserve_tokens(total: int, length: int) -> int:
     return min(max(total // 50, 2 * length), total // 10)
 
 
-def fill_windows(items: Items, layout: Layout) -> Filled:
-    """Return full windows. Unpins the tails that could not start one, unless all must."""
+def fill_windows(items: Items, layout: Layout, few: int = FEW) -> Filled:
+    """Return full windows, all but about `few`. Unpins the tails that could not start one, unless all must."""
     length = layout.sequence_length
     window, kept, windows = np.full(len(items.size), -1, np.int32), dict[int, int](), 0
     free: slice | I64 = slice(None)
@@ -85,7 +85,7 @@ def fill_windows(items: Items, layout: Layout) -> Filled:
         sizes = items.size[free]
         total, halves = int(sizes.sum(dtype=np.int64)), int(np.count_nonzero(sizes > length // 2))
         wanted = max((total - reserve_tokens(total, length)) // length, min(halves, total // length))
-        if wanted <= FEW:
+        if wanted <= few:
             break
         spread, seed = layout.spread or windows > 0, f"{layout.seed}/{len(sizes)}"
         found = _round(sizes, items.pinned[free], wanted, windows, length, seed, spread)
