@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from concurrent.futures import Executor
+from multiprocessing.util import Finalize
 
 from loky import ProcessPoolExecutor
 
@@ -17,6 +18,8 @@ def process_pool(workers: int) -> Executor:
     """
     # Nothing of this process is inherited: no import of its main module, no lock or memory map of a fork.
     pool: Executor = ProcessPoolExecutor(max_workers=workers, initializer=_watch, initargs=(os.getpid(),))
+    # A process that multiprocessing started, as a run of Dagster is, leaves through this door alone.
+    Finalize(None, pool.shutdown, kwargs={"kill_workers": True}, exitpriority=100)
     return pool
 
 

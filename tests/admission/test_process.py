@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -103,3 +104,16 @@ def running(pid: int) -> bool:
 def test_a_pool_works_in_several_processes() -> None:
     with process_pool(2) as pool:
         assert sorted(pool.map(abs, [-2, -1])) == [1, 2]
+
+
+def use_a_pool() -> None:
+    process_pool(1).submit(abs, -1).result()
+
+
+def test_a_process_of_multiprocessing_ends_with_a_pool_left_open() -> None:
+    worker = multiprocessing.get_context("spawn").Process(target=use_a_pool)
+    worker.start()
+    worker.join(30)
+    ended = worker.exitcode
+    worker.kill()
+    assert ended == 0

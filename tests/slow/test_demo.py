@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from casebits_dagster.definitions import build
 from casebits_dagster.orchestration.demo import run_demo
-from casebits_dagster.records.layout import IDS, Home
+from casebits_dagster.records.layout import ADMISSION, IDS, Home
+from casebits_dagster.records.region import Admission
 
 pytestmark = pytest.mark.slow
 
@@ -30,13 +32,16 @@ def test_reruns_and_other_homes_make_the_same_bytes(pins: Path, tmp_path: Path) 
 
 def test_a_broken_region_is_named_and_the_others_go_on(pins: Path, tmp_path: Path) -> None:
     run_demo(tmp_path / "home", pins, print, build)
-    path = Home(tmp_path / "home").generation("sample").region(3) / IDS
-    broken = bytearray(path.read_bytes())
+    folder = Home(tmp_path / "home").generation("sample").region(3)
+    broken = bytearray((folder / IDS).read_bytes())
     broken[0] ^= 1
-    path.write_bytes(broken)
+    (folder / IDS).write_bytes(broken)
+    # Rot is mended by a rerun; an admission of something else is not.
+    admission = Admission.parse((folder / ADMISSION).read_bytes(), ADMISSION)
+    (folder / ADMISSION).write_bytes(replace(admission, content_id="0" * 64).to_bytes())
     said: list[str] = []
     done = run_demo(tmp_path / "home", pins, said.append, build)
     assert sorted(done.failures) == ["corpus", "region 00003"]
     assert done.failures["region 00003"].startswith("NONDETERMINISTIC_REGION generations/sample/regions/00003/")
-    assert done.failures["corpus"].startswith(f"FILE_HASH regions/00003/{IDS}")
+    assert done.failures["corpus"].startswith(f"ADMISSION_HASH regions/00003/{ADMISSION}: content_id")
     assert len([line for line in said if line.startswith("[") and "admitted" in line]) == 13
