@@ -7,7 +7,6 @@ under `rejections/` and no admission. An admission is deterministic, so a rerun 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import shutil
 from dataclasses import dataclass, replace
@@ -110,12 +109,13 @@ def _rejection(generation: str, index: int, error: Rejected, receipt_sha256: str
 
 def _record(rejection: Rejection, store: WritableStore, name: str) -> None:
     """Write a refusal under the run's name; others of the same run get a number behind it."""
-    for number in itertools.count(1):
+    number = 1
+    while True:
         try:
             store.put_new(f"{name}.json" if number == 1 else f"{name}.{number}.json", rejection.to_bytes())
             return
         except Conflict:
-            continue
+            number += 1
 
 
 def _publish(found: Admission, store: WritableStore, path: str) -> Admitted:
