@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from casebits_dagster.admission.verify import verify_region
-from casebits_dagster.records.digests import sha256, sha256_file
+from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import CasebitsError, Conflict, RecordError, Rejected
 from casebits_dagster.records.layout import ADMISSION, RECEIPT, Home, region_id
 from casebits_dagster.records.pins import Generation
 from casebits_dagster.records.region import Admission, RegionName, Rejection
 from casebits_dagster.stores.base import WritableStore
-from casebits_dagster.stores.local import LocalStore, make_folder
-from casebits_dagster.stores.regions import pull_region, require_pushed, require_same_pins, shared_store
+from casebits_dagster.stores.local import LocalStore
+from casebits_dagster.stores.regions import (
+    move_aside,
+    pull_region,
+    require_pushed,
+    require_same_pins,
+    sha256_if_there,
+    shared_store,
+)
 
 AT_HOME = frozenset({"L1_FILES", "L1_RECEIPT", "L1_SIZES", "L1_HASH", "L4_PINS"})
 """Checks that fail for the copy or the pins of one machine, which say nothing to the others."""
@@ -46,30 +52,30 @@ def admit_region(generation: Generation, index: int, home: Home, *, run_id: str,
     pull_region(home, name, index)
     folder = place.region(index)
     _set_aside_nonsense(folder / ADMISSION, name, index, place.set_aside(index))
-    receipt_sha256 = _sha256(folder / RECEIPT)
+    receipt_sha256 = sha256_if_there(folder / RECEIPT)
     try:
         found = verify_region(folder, generation, index=index, verdicts=place.verdicts(index), full=full)
     except Rejected as error:
-        rejection, path = _rejection(name, index, error, receipt_sha256), _name(place.rejections(index) / run_id, store)
+        rejection, path = _rejection(name, index, error, receipt_sha256), home.name(place.rejections(index) / run_id)
         _record(rejection, store, path)
         if shared and error.code not in AT_HOME:
             _record(rejection, shared, path)
         raise
-    path = _name(folder / ADMISSION, store)
+    path = home.name(folder / ADMISSION)
     if shared:
         require_pushed(home, found)
         admitted = _publish(found, shared, path)
     with store.exclusive():
-        _require_still(folder / RECEIPT, found, store)
+        _require_still(folder / RECEIPT, found, home)
         if shared is None:
             return _publish(found, store, path)
         store.put_new(path, admitted.admission.to_bytes())
         return admitted
 
 
-def _require_still(receipt: Path, found: Admission, store: LocalStore) -> None:
-    if (read := _sha256(receipt)) != found.receipt_sha256:
-        where, expected = _name(receipt, store), f"sha256 {found.receipt_sha256}"
+def _require_still(receipt: Path, found: Admission, home: Home) -> None:
+    if (read := sha256_if_there(receipt)) != found.receipt_sha256:
+        where, expected = home.name(receipt), f"sha256 {found.receipt_sha256}"
         problem, remedy = "while it was proven", "prove it again"
         raise CasebitsError("REGION_CHANGED", where, problem, expected=expected, read=read or "nothing", remedy=remedy)
 
@@ -82,13 +88,7 @@ def _set_aside_nonsense(path: Path, generation: str, index: int, aside: Path) ->
         found = Admission.parse(path.read_bytes(), path.name)
         if not path.is_symlink() and (found.generation, found.region.index) == (generation, index):
             return
-    shutil.rmtree(aside, ignore_errors=True)
-    make_folder(aside)
-    path.rename(aside / path.name)
-
-
-def _sha256(path: Path) -> str:
-    return sha256_file(path) if path.is_file() else ""
+    move_aside(path, aside)
 
 
 def _rejection(generation: str, index: int, error: Rejected, receipt_sha256: str) -> Rejection:
@@ -131,7 +131,3 @@ def _publish(found: Admission, store: WritableStore, path: str) -> Admitted:
         if not (whole and done) or replace(published, checks=found.checks, verifier=found.verifier) != found:
             raise
         return Admitted(published, sha256(stands), False)
-
-
-def _name(path: Path, store: LocalStore) -> str:
-    return path.relative_to(store.root).as_posix()

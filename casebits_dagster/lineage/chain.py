@@ -88,7 +88,7 @@ class Chain:
         if used.generation not in self._manifests:
             folder = self.home.generation(used.generation)
             path = folder.manifest(used.manifest_version)
-            where = path.relative_to(self.home.root).as_posix()
+            where = self.home.name(path)
             raw = path.read_bytes()
             self.ledger.hashes("manifest", where, used.manifest_sha256, sha256(raw))
             manifest = Manifest.parse(raw, where)

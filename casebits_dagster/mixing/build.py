@@ -102,7 +102,7 @@ def build_mix(
         writer = FolderWriter(work)
         report = _write(TokenWriter(writer, done, workers, say), recipe, chosen, packed)
         manifest_sha256 = writer.finish()
-        published = store.publish_folder(work, folder.relative_to(home.root).as_posix())
+        published = store.publish_folder(work, home.name(folder))
     return BuiltMix(report, manifest_sha256, folder, published)
 
 

@@ -84,7 +84,7 @@ def _append(context: AssetExecutionContext, home: Home, stage: StageRun) -> None
     before = path.read_bytes() if path.exists() else None
     record = RunRecord.parse(before, str(path)) if before else _begin(context, generation, index)
     written = replace(record, stages=(*record.stages, stage)).to_bytes()
-    LocalStore(home.root, home.staging).replace(path.relative_to(home.root).as_posix(), before, written)
+    LocalStore(home.root, home.staging).replace(home.name(path), before, written)
 
 
 def _begin(context: AssetExecutionContext, generation: str, index: int) -> RunRecord:

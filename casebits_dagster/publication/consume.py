@@ -157,7 +157,7 @@ def _require_chain(folder: GenerationFolder, manifest: Manifest) -> None:
     current = manifest
     while current.previous:
         path = folder.manifest(current.previous.version)
-        where = path.relative_to(folder.root).as_posix()
+        where = folder.name(path)
         if not path.is_file():
             raise Refused("CHAIN_BROKEN", where, "an earlier version of the manifest is missing")
         earlier = parsed(Manifest, path.read_bytes(), where)

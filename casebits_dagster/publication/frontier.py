@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TypeVar
 
 from casebits_dagster.codec.bytetable import ByteTable
@@ -115,7 +114,7 @@ def _put_manifest(home: Home, store: WritableStore, manifest: Manifest) -> bool 
     """Publish a version; False when another run published the same one meanwhile, None when it published another."""
     folder = home.generation(manifest.generation)
     try:
-        return store.put_new(_name(home, folder.manifest(manifest.version)), manifest.to_bytes())
+        return store.put_new(home.name(folder.manifest(manifest.version)), manifest.to_bytes())
     except Conflict:
         return None
 
@@ -128,19 +127,19 @@ def publish_codec(generation: Generation, home: Home, store: WritableStore) -> t
         if path is None:
             continue
         content = path.read_bytes()
-        store.put_new(_name(home, home.generation(generation.name).codec / name), content)
+        store.put_new(home.name(home.generation(generation.name).codec / name), content)
         files.append(StoredFile(name=name, bytes=len(content), sha256=sha256(content)))
     return tuple(files)
 
 
 def _admitted(generation: Generation, folder: GenerationFolder, index: int, table: ByteTable) -> AdmittedRegion:
     path = folder.region(index)
-    verified = verify_region_files(path, _relative(folder, path))
-    _require_pins(generation, index, verified, _relative(folder, path))
+    verified = verify_region_files(path, folder.name(path))
+    _require_pins(generation, index, verified, folder.name(path))
     rows = cached_index(folder, index, Region.open(path), table)
     entry = FrontierEntry(
         index=index,
-        path=_relative(folder, path),
+        path=folder.name(path),
         content_id=verified.receipt.content_id,
         documents=verified.receipt.counts.documents,
         tokens=verified.receipt.counts.tokens,
@@ -169,14 +168,14 @@ def _newest_manifest(home: Home, store: WritableStore, generation: Generation) -
     """Return the last manifest of the chain, whether or not LATEST names it yet; None for a new generation."""
     folder, version = home.generation(generation.name), 1
     manifest: Manifest | None = None
-    if latest := _read(Latest, store, _name(home, folder.latest)):
-        manifest = _read(Manifest, store, _name(home, folder.manifest(latest.version)))
+    if latest := _read(Latest, store, home.name(folder.latest)):
+        manifest = _read(Manifest, store, home.name(folder.manifest(latest.version)))
         read = sha256(manifest.to_bytes()) if manifest else "nothing"
         if read != latest.manifest.sha256:
             where = f"LATEST.json: manifest {latest.version}"
             raise Refused("MANIFEST_HASH", where, expected=latest.manifest.sha256, read=read)
         version = latest.version + 1
-    while following := _read(Manifest, store, _name(home, folder.manifest(version))):
+    while following := _read(Manifest, store, home.name(folder.manifest(version))):
         require_sound(following, f"manifest {version}")
         if manifest:
             require_extends(following, manifest, f"manifest {version}")
@@ -197,7 +196,7 @@ def _read(kind: type[R], store: Store, name: str) -> R | None:
 def _swap_latest(home: Home, store: WritableStore, manifest: Manifest, now: datetime) -> Latest | None:
     """Return LATEST, naming the manifest. None when another run moved it meanwhile."""
     folder, raw = home.generation(manifest.generation), manifest.to_bytes()
-    name = _name(home, folder.latest)
+    name = home.name(folder.latest)
     before = store.get(name) if store.exists(name) else None
     old = Latest.parse(before, "LATEST.json") if before else None
     if old and old.version >= manifest.version:
@@ -207,7 +206,7 @@ def _swap_latest(home: Home, store: WritableStore, manifest: Manifest, now: date
         version=manifest.version,
         count=manifest.count,
         manifest=ManifestPointer(
-            path=_relative(folder, folder.manifest(manifest.version)),
+            path=folder.name(folder.manifest(manifest.version)),
             revision=f"sha256:{sha256(raw)}",
             sha256=sha256(raw),
             bytes=len(raw),
@@ -229,7 +228,7 @@ def pull_frontier(home: Home, generation: str) -> None:
     if (store := shared_store(home)) is None:
         return
     folder, local = home.generation(generation), LocalStore(home.root, home.staging)
-    name, root = _name(home, folder.latest), _name(home, folder.root)
+    name, root = home.name(folder.latest), home.name(folder.root)
     before, raw = local.get(name) if local.exists(name) else None, store.get(name)
     latest = Latest.parse(raw, name)
     if before and (seen := Latest.parse(before, name).version) > latest.version:
@@ -240,16 +239,8 @@ def pull_frontier(home: Home, generation: str) -> None:
         # Each manifest names the one before: when the newest that is here is theirs, all are.
         if path == newest or not local.exists(path):
             local.put_new(path, store.get(path))
-    manifest = Manifest.parse(local.get(_name(home, folder.manifest(latest.version))), name)
+    manifest = Manifest.parse(local.get(home.name(folder.manifest(latest.version))), name)
     for entry in manifest.regions:
         if not (folder.region(entry.index) / ADMISSION).exists():
             pull_region(home, generation, entry.index)
     local.replace(name, before, raw)
-
-
-def _name(home: Home, path: Path) -> str:
-    return path.relative_to(home.root).as_posix()
-
-
-def _relative(folder: GenerationFolder, path: Path) -> str:
-    return path.relative_to(folder.root).as_posix()

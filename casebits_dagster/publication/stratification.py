@@ -38,7 +38,7 @@ def write_stratification(generation: str, home: Home) -> WrittenReport:
     folder = home.generation(generation)
     path = folder.stratification(frontier.manifest.version)
     store = LocalStore(folder.root, home.staging)
-    published = store.put_new(path.relative_to(folder.root).as_posix(), report.to_bytes())
+    published = store.put_new(folder.name(path), report.to_bytes())
     return WrittenReport(report, path, sha256(report.to_bytes()), published)
 
 

@@ -60,6 +60,10 @@ class GenerationFolder:
 
     root: Path
 
+    def name(self, path: Path) -> str:
+        """Return a path below this root as a store names it."""
+        return path.relative_to(self.root).as_posix()
+
     @property
     def codec(self) -> Path:
         return self.root / "codec"
@@ -113,6 +117,10 @@ class Home:
 
     root: Path
     shared: str = ""
+
+    def name(self, path: Path) -> str:
+        """Return a path below this root as a store names it."""
+        return path.relative_to(self.root).as_posix()
 
     def generation(self, name: str) -> GenerationFolder:
         return GenerationFolder(self.root / "generations" / name)

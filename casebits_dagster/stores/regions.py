@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from casebits_dagster.records.canonical import canonical
-from casebits_dagster.records.digests import sha256
+from casebits_dagster.records.digests import sha256, sha256_file
 from casebits_dagster.records.errors import Absent, CasebitsError, Conflict, RecordError, Refused
 from casebits_dagster.records.layout import ADMISSION, RECEIPT, Home, region_id
 from casebits_dagster.records.pins import Generation
@@ -38,9 +38,9 @@ def publish_region(staged: Path, receipt: Receipt, home: Home) -> bool:
     """
     folder, index = home.generation(receipt.generation), receipt.region.index
     store, target = LocalStore(home.root, home.staging), folder.region(index)
-    path = _name(home, target)
+    path = home.name(target)
     if target.is_symlink() or target.is_file():
-        target.rename(_emptied(folder.set_aside(index)) / target.name)
+        move_aside(target, folder.set_aside(index))
     try:
         return store.publish_folder(staged, path, added_later=(ADMISSION,))
     except Conflict as error:
@@ -52,7 +52,7 @@ def publish_region(staged: Path, receipt: Receipt, home: Home) -> bool:
         if not may_be_replaced(home, receipt.generation, index):
             problem = "a rerun made other bytes than the published ones"
             raise CasebitsError("NONDETERMINISTIC_REGION", conflict.where, problem) from conflict
-        target.rename(_emptied(folder.set_aside(index)) / target.name)
+        move_aside(target, folder.set_aside(index))
         fsync_folder(target.parent)
     return store.publish_folder(staged, path, added_later=(ADMISSION,))
 
@@ -60,8 +60,8 @@ def publish_region(staged: Path, receipt: Receipt, home: Home) -> bool:
 def may_be_replaced(home: Home, generation: str, index: int) -> bool:
     """Return whether the verifier refused just the claim that is published at home, and none was admitted."""
     folder = home.generation(generation)
-    receipt, rejections = folder.region(index) / RECEIPT, _name(home, folder.rejections(index))
-    found = sha256(receipt.read_bytes()) if receipt.is_file() else ""
+    receipt, rejections = folder.region(index) / RECEIPT, home.name(folder.rejections(index))
+    found = sha256_if_there(receipt)
     refused = _refused(LocalStore(home.root, home.staging), rejections)
     if shared := shared_store(home):
         refused |= _refused(shared, rejections)
@@ -98,10 +98,20 @@ def _mend(staged: Path, region: Path, aside: Path) -> None:
     fsync_folder(region)
 
 
+def move_aside(path: Path, aside: Path) -> None:
+    """Move what is in the way into a folder, whose earlier content goes."""
+    path.rename(_emptied(aside) / path.name)
+
+
 def _emptied(aside: Path) -> Path:
     shutil.rmtree(aside, ignore_errors=True)
     make_folder(aside)
     return aside
+
+
+def sha256_if_there(receipt: Path) -> str:
+    """Return the hash that a refusal names the receipt by: of the file as it is found, empty where there is none."""
+    return sha256_file(receipt) if receipt.is_file() else ""
 
 
 def shared_store(home: Home) -> ObjectStore | None:
@@ -122,7 +132,7 @@ def require_same_pins(home: Home, generation: Generation) -> None:
     if (store := shared_store(home)) is None:
         return
     pins = {"plan_sha256": generation.plan_sha256, "source": generation.source.pin.revision}
-    path = _name(home, home.generation(generation.name).root / "pins.json")
+    path = home.name(home.generation(generation.name).root / "pins.json")
     try:
         store.put_new(path, canonical({**pins, "pins": generation.pins.to_dict()}))
     except Conflict as error:
@@ -165,10 +175,10 @@ def pull_region(home: Home, generation: str, index: int) -> None:
     if (store := shared_store(home)) is None:
         return
     folder = home.generation(generation)
-    target, path = folder.region(index), _name(home, folder.region(index))
+    target, path = folder.region(index), home.name(folder.region(index))
     admission = store.get(f"{path}/{ADMISSION}") if store.exists(f"{path}/{ADMISSION}") else None
     mine = (target / RECEIPT).read_bytes() if (target / RECEIPT).is_file() else b""
-    raw = _claim(store, path, _name(home, folder.rejections(index)), admission, mine)
+    raw = _claim(store, path, home.name(folder.rejections(index)), admission, mine)
     receipt = Receipt.parse(raw, f"{path}/{RECEIPT}")
     if (receipt.generation, receipt.region.index) != (generation, index):
         raise _rotten(f"{path}/{RECEIPT}", f"{generation}/{index:05d}", f"{receipt.generation}/{receipt.region.id}")
@@ -187,8 +197,8 @@ def admitted_regions(home: Home, generation: str, planned: int) -> list[int]:
     """Return which of the planned regions have an admission in the shared store, or in a home that stands alone."""
     folder = home.generation(generation)
     store = shared_store(home) or LocalStore(home.root, home.staging)
-    found = set(store.list(_name(home, folder.root / "regions")))
-    return [index for index in range(planned) if _name(home, folder.region(index) / ADMISSION) in found]
+    found = set(store.list(home.name(folder.root / "regions")))
+    return [index for index in range(planned) if home.name(folder.region(index) / ADMISSION) in found]
 
 
 def _claim(store: ObjectStore, path: str, rejections: str, admission: bytes | None, mine: bytes) -> bytes:
@@ -230,13 +240,9 @@ def _rotten(path: str, expected: str, read: str) -> Refused:
 
 def _content(home: Home, claim: Receipt | Admission) -> str:
     folder = home.generation(claim.generation).region(claim.region.index)
-    return f"{_name(home, folder)}/{claim.content_id[:16]}"
+    return f"{home.name(folder)}/{claim.content_id[:16]}"
 
 
 def _verdicts(home: Home, receipt: Receipt) -> str:
     folder = home.generation(receipt.generation).root / "verdicts" / region_id(receipt.region.index)
-    return f"{_name(home, folder)}/{receipt.verdicts_digest[:16]}.parquet"
-
-
-def _name(home: Home, path: Path) -> str:
-    return path.relative_to(home.root).as_posix()
+    return f"{home.name(folder)}/{receipt.verdicts_digest[:16]}.parquet"
