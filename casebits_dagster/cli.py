@@ -167,7 +167,11 @@ def _parser() -> argparse.ArgumentParser:
     where = "its name in the pins' codecs/, or a folder with its files (./.../codec)"
     export.add_argument("codec", type=_text, metavar="CODEC", help=where)
     export.add_argument("file", type=_path, metavar="FILE.npz", help="the new file; it is never overwritten")
-    coherence = add("coherence", verbs.coherence)
+    _coherence_arguments(add("coherence", verbs.coherence))
+    return parser
+
+
+def _coherence_arguments(coherence: argparse.ArgumentParser) -> None:
     coherence.add_argument("file", type=_path, metavar="FILE", help="a flat file of ids, or an .npy")
     coherence.add_argument("--dtype", choices=("u2", "u4"), help="little-endian; needed but for an .npy")
     coherence.add_argument("--separator", type=_at_least(0), metavar="ID", help="8 tokens that hold it do not count")
@@ -179,7 +183,6 @@ def _parser() -> argparse.ArgumentParser:
     coherence.add_argument("--observed-loss", type=_loss, metavar="L", help="nats a token: say what a run has learned")
     coherence.add_argument("--format", choices=("text", "json"), default="text")
     coherence.add_argument("--plot", type=_path, metavar="FILE.png", help="draw the order of every chunk")
-    return parser
 
 
 if __name__ == "__main__":
