@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from casebits_dagster.mixing.entropy import ID_BITS, ReferencePoints, reference_points
-from casebits_dagster.mixing.seeds import I64, counter_keys
+from casebits_dagster.mixing.seeds import I64, counter_keys, shuffled
 from casebits_dagster.mixing.token_file import TokenFile
 from casebits_dagster.records.errors import RecordError
 
@@ -264,7 +264,7 @@ def _sample(file: TokenFile, seed: int) -> NDArray[Any]:
     if file.tokens <= _SAMPLE:
         return file.read(0, file.tokens)[None]
     run = LEAST_CHUNK
-    chosen = np.sort(np.argsort(counter_keys(file.tokens // run, f"sample/{seed}"))[: _SAMPLE // run])
+    chosen = np.sort(shuffled(file.tokens // run, f"sample/{seed}")[: _SAMPLE // run])
     return np.stack([file.read(place * run, (place + 1) * run) for place in chosen.tolist()])
 
 

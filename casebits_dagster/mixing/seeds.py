@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -10,6 +11,8 @@ from numpy.typing import NDArray
 
 U64: TypeAlias = NDArray[np.uint64]
 I64: TypeAlias = NDArray[np.int64]
+BLOCK = 1 << 16
+"""Words are made so many at a time, in the cache."""
 
 
 def seed64(text: str) -> int:
@@ -35,8 +38,41 @@ def counter_keys(count: int, text: str) -> U64:
 
 
 def shuffled(count: int, text: str) -> I64:
-    """Return 0..count-1 in a seeded uniform order (ties by number)."""
-    return np.argsort(counter_keys(count, text), kind="stable")
+    """Return 0..count-1 in a seeded uniform order."""
+    return seeded_order(np.zeros(count, np.uint8), text)
+
+
+def seeded_order(group: NDArray[Any], text: str) -> I64:
+    """Return the numbers of `group` by group (0 or more), and inside a group by splitmix64(number xor seed).
+
+    Group, key and number share a word, so of the key only the bits that are left decide, and then the number: sorting
+    words takes a fifth of the time of an indirect sort.
+    """
+    return seeded_values(group, np.zeros(len(group), np.uint8), text)[0]
+
+
+def seeded_values(group: NDArray[Any], values: NDArray[Any], text: str) -> tuple[I64, NDArray[Any]]:
+    """Return that order, and the values (0 or more) in it: they ride along, as fetching them waits for memory."""
+    high, middle, low = (int(most).bit_length() for most in (group.max(initial=0), values.max(initial=0), len(group)))
+    words, found = np.arange(len(group), dtype=np.uint64), np.empty_like(values)
+    for part in _blocks(len(group)):
+        words[part] |= _keys(words[part], text, high, middle + low)
+        words[part] |= group[part].astype(np.uint64) << np.uint64(64 - max(1, high))
+        words[part] |= values[part].astype(np.uint64) << np.uint64(low)
+    words.sort()
+    for part in _blocks(len(group)):
+        found[part] = words[part] >> np.uint64(low) & np.uint64((1 << middle) - 1)
+    words &= np.uint64((1 << low) - 1)
+    return words.view(np.int64), found
+
+
+def _blocks(count: int) -> Iterator[slice]:
+    return (slice(begin, begin + BLOCK) for begin in range(0, count, BLOCK))
+
+
+def _keys(numbers: NDArray[np.uint64], text: str, high: int, low: int) -> NDArray[np.uint64]:
+    """Return the seeded keys of numbers, with `high` bits above them and `low` ones below free."""
+    return splitmix64(numbers ^ np.uint64(seed64(text))) >> np.uint64(high) & ~np.uint64((1 << low) - 1)
 
 
 def id_keys(high: U64, copies: NDArray[Any], text: str) -> U64:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from casebits_dagster.mixing.packing import PLANNERS, aligned, interleaved
 from casebits_dagster.mixing.packing.layout import Layout, lost_tokens, reordered, tokens_of_sources
-from casebits_dagster.mixing.packing.order import Deviation, deviation, seeded_order, seeded_values, stratified
-from casebits_dagster.mixing.seeds import counter_keys, shuffled
+from casebits_dagster.mixing.packing.order import Deviation, deviation, stratified
+from casebits_dagster.mixing.seeds import counter_keys, seeded_order, seeded_values, shuffled
 
 SOURCES = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 30)), max_size=60)
 

@@ -34,8 +34,8 @@ from casebits_dagster.mixing.packing.layout import (
     reordered,
     tokens_of_sources,
 )
-from casebits_dagster.mixing.packing.order import BLOCK, seeded_order, stratified
-from casebits_dagster.mixing.seeds import I64, shuffled
+from casebits_dagster.mixing.packing.order import stratified
+from casebits_dagster.mixing.seeds import BLOCK, I64, seeded_order, shuffled
 from casebits_dagster.records.errors import CasebitsError
 
 SMALLEST, MEMBERS = 256, 64

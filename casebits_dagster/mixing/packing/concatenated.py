@@ -12,15 +12,12 @@ from __future__ import annotations
 import numpy as np
 
 from casebits_dagster.mixing.packing.layout import CHUNK, SEGMENT_DTYPE, TAIL, WHOLE, Layout, WindowPlan
-from casebits_dagster.mixing.packing.order import seeded_order
-from casebits_dagster.mixing.seeds import I64
+from casebits_dagster.mixing.seeds import I64, shuffled
 
 
 def plan(lengths: I64, layout: Layout) -> WindowPlan:
     """Return the windows of these documents in a seeded order."""
-    return in_order(
-        lengths, seeded_order(np.zeros(len(lengths), np.uint8), f"{layout.seed}/order"), layout.sequence_length
-    )
+    return in_order(lengths, shuffled(len(lengths), f"{layout.seed}/order"), layout.sequence_length)
 
 
 def in_order(lengths: I64, order: I64, length: int, file_tokens: int | None = None) -> WindowPlan:

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from casebits_dagster.mixing.packing.best_fit import best_fit_decreasing
 from casebits_dagster.mixing.packing.layout import Layout
-from casebits_dagster.mixing.packing.order import seeded_order, seeded_values
-from casebits_dagster.mixing.seeds import I64, counter_keys
+from casebits_dagster.mixing.seeds import I64, counter_keys, seeded_values, shuffled
 
 I32: TypeAlias = NDArray[np.int32]
 Flags: TypeAlias = NDArray[np.bool]
@@ -159,7 +158,7 @@ def _pour(sizes: I32, few: int, left: I64, seed: str) -> I32:
     Those that lie across a window's end are in none (-1). What stays open, so that it can be closed exactly, is 7 % of
     it or room for a few items.
     """
-    order = seeded_order(np.zeros(len(left), np.uint8), seed)
+    order = shuffled(len(left), seed)
     cuts = np.cumsum(np.maximum(0, np.minimum(left - left * 7 // 100, left - few))[order])
     ends = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=ends[1:])
