@@ -215,8 +215,9 @@ def published_mix(mix: Published) -> None:
     print("  (one domain: share of the windows of several documents that are above 95 % one domain)")
     for name, order in (("shuffled", windows), ("stratified", windows[stratified(windows, mix.name)])):
         found = deviation(order, WINDOWS_PER_STEP)
-        print(f"  {name} order strays from the shares by at most {found.prefix:.1f} windows in a prefix,", end=" ")
-        print(f"{found.step:.1f} in a step of {WINDOWS_PER_STEP}")
+        prefix, step = found.prefix / mix.length, found.step / mix.length
+        print(f"  {name} order strays from the shares by at most {prefix:.1f} windows in a prefix,", end=" ")
+        print(f"{step:.1f} in a step of {WINDOWS_PER_STEP}")
     print()
 
 

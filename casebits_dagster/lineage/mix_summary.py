@@ -58,7 +58,7 @@ def _window_lines(report: MixReport) -> Iterator[str]:
     for order in report.orders or ():
         yield (
             f"  order      {order.order}: a step of {report.recipe.windows_per_step} windows is within "
-            f"{order.step_tokens:,} tokens of the mix's share of each domain, all up to its end {order.prefix_tokens:,}"
+            f"{order.step_tokens:,} tokens of the mix's share of each domain, any prefix {order.prefix_tokens:,}"
         )
     yield (
         f"  loss       nats a token: {loss.uniform_nats:.2f} knowing nothing ({loss.vocabulary_size:,} ids), "

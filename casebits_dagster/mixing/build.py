@@ -19,7 +19,7 @@ from casebits_dagster.mixing.choose import Chosen, choose
 from casebits_dagster.mixing.manifest import FolderWriter
 from casebits_dagster.mixing.packing import PLANNERS
 from casebits_dagster.mixing.packing.concatenated import in_order
-from casebits_dagster.mixing.packing.layout import Layout, WindowPlan
+from casebits_dagster.mixing.packing.layout import Layout, WindowPlan, tokens_of_sources
 from casebits_dagster.mixing.packing.order import stratified
 from casebits_dagster.mixing.readme import readme
 from casebits_dagster.mixing.seeds import I64, shuffled
@@ -172,7 +172,7 @@ def _write_tables(writer: FolderWriter, packed: Packed) -> None:
 
 def _report(recipe: Recipe, chosen: Chosen, packed: Packed, validation: WindowPlan, counts: I64) -> mix.MixReport:
     first, plan, per_shard = chosen.sources[0], packed.plan, recipe.windows_per_shard
-    domains = parts.domain_tokens(plan, packed.used["domain"])
+    domains = tokens_of_sources(plan, packed.used["domain"].astype(np.int64))
     inserted = int(first.separator_position == "start")
     return mix.MixReport(
         recipe=recipe,

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from decimal import Context, Decimal
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from casebits_dagster.mixing.flow import Cells
 from casebits_dagster.mixing.packing.layout import FLOATED_TAIL, TAIL, WindowPlan, lost_tokens
+from casebits_dagster.mixing.packing.order import deviation
 from casebits_dagster.mixing.seeds import I64
 from casebits_dagster.mixing.select import cell_counts, cell_totals
 from casebits_dagster.mixing.supply import Supply, Table
@@ -151,15 +150,6 @@ def context_table(lengths: I64, plan: WindowPlan, inserted: int, *, beside: bool
     return tuple(row(distance) for distance in (length // 4, length // 2, 3 * length // 4))
 
 
-def domain_tokens(plan: WindowPlan, domains: NDArray[Any]) -> I64:
-    """Return how many tokens of each domain (columns) each window (rows) holds."""
-    rows = plan.segments[plan.segments["window"] < plan.windows]
-    width = int(domains.max(initial=0)) + 1
-    flat = np.zeros(plan.windows * width, np.int64)
-    np.add.at(flat, rows["window"].astype(np.int64) * width + domains[rows["document"]], rows["length"])
-    return flat.reshape(plan.windows, width)
-
-
 def window_domains(plan: WindowPlan, tokens: I64) -> mix.WindowDomains:
     """Return how many domains share a window, and how many mixed windows are nearly of one."""
     windows = plan.segments["window"]
@@ -175,15 +165,8 @@ def window_domains(plan: WindowPlan, tokens: I64) -> mix.WindowDomains:
 
 def order_report(order: mix.Order, tokens: I64, per_step: int) -> mix.OrderReport:
     """Return how far steps and prefixes are from the mix's shares; `tokens` are those of each window and domain."""
-    windows, steps = len(tokens), len(tokens) // per_step
-    total = tokens.sum(axis=0)
-    inside = tokens[: steps * per_step].reshape(steps, per_step, len(total)).sum(axis=1)
-    upto = np.cumsum(inside, axis=0)
-    ends = np.arange(1, steps + 1)[:, None] * per_step
-    off = [abs(windows * held - count * total) // windows for held, count in ((inside, per_step), (upto, ends))]
-    return mix.OrderReport(
-        order=order, step_tokens=int(off[0].max(initial=0)), prefix_tokens=int(off[1].max(initial=0))
-    )
+    found = deviation(tokens, per_step)
+    return mix.OrderReport(order=order, step_tokens=found.step, prefix_tokens=found.prefix)
 
 
 def loss_reference(counts: I64, vocabulary_size: int) -> mix.LossReference:

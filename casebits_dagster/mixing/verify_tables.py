@@ -234,14 +234,14 @@ def check_orders(report: MixReport, train: Split) -> None:
             fail("MIX_ORDER", "orders", "of a recipe without steps", expected=None, read=report.orders)
         return
     rows = train.rows[train.rows["window"] < windows]
-    ends, step, prefix = np.arange(0, windows + 1, per_step), 0, 0
+    upto, step, prefix = np.arange(windows + 1), 0, 0
     for domain in np.unique(train.documents["domain"]):
         inside = rows[train.documents["domain"][rows["document"]] == domain]
         held = np.bincount(inside["window"], inside["length"], windows).astype(np.int64)
-        upto = np.concatenate([[0], np.cumsum(held)])
         # In tokens times windows, so that nothing is rounded.
-        off = upto[ends] * windows - ends * upto[-1]
-        step, prefix = max(step, abs(np.diff(off)).max(initial=0)), max(prefix, abs(off).max())
+        off = np.concatenate([[0], np.cumsum(held)]) * windows - upto * held.sum()
+        step = max(step, abs(np.diff(off[::per_step])).max(initial=0))
+        prefix = max(prefix, abs(off).max())
     expected = (recipe.order or "shuffled", int(step) // windows, int(prefix) // windows)
     said = report.orders[0] if report.orders else None
     read = (said.order, said.step_tokens, said.prefix_tokens) if said else None

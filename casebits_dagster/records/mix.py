@@ -245,8 +245,8 @@ class SplitFiles(Record):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OrderReport(Record):
-    """How far a step of `windows_per_step` windows, or all windows up to its end, may be from the mix's share of a
-    domain: the largest difference in tokens, over all domains and steps; a last step that is not full is left out."""
+    """How far a step of `windows_per_step` windows, or all windows up to any one, may be from the mix's share of a
+    domain: the largest difference in tokens, over all domains; a last step that is not full is left out."""
 
     order: Order
     step_tokens: Count

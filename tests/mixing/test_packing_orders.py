@@ -70,8 +70,8 @@ def test_windows_that_take_turns_in_the_stratified_order() -> None:
     tokens = np.array([[8, 0]] * 6 + [[0, 8]] * 2)
     order = stratified(tokens, "seed")
     assert tokens[order].argmax(axis=1).tolist() == [0, 0, 1, 0, 0, 0, 1, 0]
-    assert deviation(tokens[order], 4) == Deviation(prefix=0.5, step=0.0)
-    assert deviation(tokens, 4) == Deviation(prefix=1.5, step=1.0)
+    assert deviation(tokens[order], 4) == Deviation(prefix=4, step=0)
+    assert deviation(tokens, 4) == Deviation(prefix=12, step=8)
 
 
 def test_order_inside_a_source_is_the_seeded_one() -> None:
@@ -90,7 +90,7 @@ def test_every_prefix_has_the_shares_of_the_mix_though_windows_hold_several_doma
     order = stratified(tokens, "s")
     assert sorted(order.tolist()) == list(range(4_000))
     found, random = deviation(tokens[order], 32), deviation(tokens[shuffled(4_000, "s")], 32)
-    assert max(found.prefix, found.step) < 4
+    assert max(found.prefix, found.step) < 4 * 64
     assert random.prefix > 3 * found.prefix
 
 
@@ -98,8 +98,8 @@ def test_an_order_sorted_by_domain_is_evened_out() -> None:
     """As a linear-congruential walk over sorted windows is not: it takes long runs of one domain."""
     tokens = 8 * np.eye(4, dtype=np.int64)[np.repeat([0, 1, 2, 3], 250)]
     walk = np.arange(1_000) * 7 % 1_000
-    assert deviation(tokens[walk], 20) == Deviation(prefix=28.0, step=15.0)
-    assert deviation(tokens[stratified(tokens, "s")], 20) == Deviation(prefix=0.75, step=0.0)
+    assert deviation(tokens[walk], 20) == Deviation(prefix=224, step=120)
+    assert deviation(tokens[stratified(tokens, "s")], 20) == Deviation(prefix=6, step=0)
 
 
 def test_aligned_windows_in_the_stratified_order_are_the_same_windows() -> None:
@@ -112,7 +112,7 @@ def test_aligned_windows_in_the_stratified_order_are_the_same_windows() -> None:
     before, after = windows_of(random.segments), windows_of(plan.segments)
     assert after == [before[window] for window in order]
     evened, wandering = (deviation(tokens_of_sources(made, sources), 16) for made in (plan, random))
-    assert evened.prefix < 2 < wandering.prefix
+    assert evened.prefix < 2 * 64 < wandering.prefix
 
 
 def windows_of(segments: NDArray[Any]) -> list[bytes]:

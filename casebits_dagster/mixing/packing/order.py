@@ -11,10 +11,10 @@ from casebits_dagster.mixing.seeds import I64, shuffled
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """How far a source's tokens stray from its share, at most, in windows: in any prefix and in any step."""
+    """How many tokens of a source any prefix, and any step, has at most beyond or below its share."""
 
-    prefix: float
-    step: float
+    prefix: int
+    step: int
 
 
 def stratified(tokens: I64, seed: str) -> I64:
@@ -44,9 +44,12 @@ def stratified(tokens: I64, seed: str) -> I64:
 
 
 def deviation(tokens: I64, windows_per_step: int) -> Deviation:
-    """Return how far windows in this order stray from the shares of all; `tokens` as for `stratified`, W >= 1."""
+    """Return how far windows in this order stray from the shares of all; `tokens` as for `stratified`, W >= 1.
+
+    A last step that is not full is none.
+    """
     windows = len(tokens)
+    # In tokens times windows, so that nothing is rounded.
     straying = np.cumsum(tokens * windows - tokens.sum(axis=0), axis=0)
     steps = np.diff(straying[windows_per_step - 1 :: windows_per_step], axis=0, prepend=0)
-    size = float(tokens.sum(dtype=np.int64))
-    return Deviation(*(float(np.abs(part).max(initial=0)) / size for part in (straying, steps)))
+    return Deviation(*(int(np.abs(part).max(initial=0)) // windows for part in (straying, steps)))
