@@ -48,22 +48,42 @@ def seeded_order(group: NDArray[Any], text: str) -> I64:
     Group, key and number share a word, so of the key only the bits that are left decide, and then the number: sorting
     words takes a fifth of the time of an indirect sort.
     """
-    return seeded_values(group, np.zeros(len(group), np.uint8), text)[0]
+    return _sorted(group, text)[0]
 
 
 def seeded_values(group: NDArray[Any], values: NDArray[Any], text: str) -> tuple[I64, NDArray[Any]]:
     """Return that order, and the values (0 or more) in it: they ride along, as fetching them waits for memory."""
-    high, middle, low = (int(most).bit_length() for most in (group.max(initial=0), values.max(initial=0), len(group)))
-    words, found = np.arange(len(group), dtype=np.uint64), np.empty_like(values)
+    return _sorted(group, text, values)
+
+
+def _sorted(group: NDArray[Any], text: str, values: NDArray[Any] | None = None) -> tuple[I64, NDArray[Any]]:
+    high, low = int(group.max(initial=0)).bit_length(), len(group).bit_length()
+    middle = 0 if values is None else int(values.max(initial=0)).bit_length()
+    words, found = np.arange(len(group), dtype=np.uint64), group[:0] if values is None else np.empty_like(values)
     for part in _blocks(len(group)):
         words[part] |= _keys(words[part], text, high, middle + low)
         words[part] |= group[part].astype(np.uint64) << np.uint64(64 - max(1, high))
-        words[part] |= values[part].astype(np.uint64) << np.uint64(low)
+        if values is not None:
+            words[part] |= values[part].astype(np.uint64) << np.uint64(low)
     words.sort()
-    for part in _blocks(len(group)):
+    for part in _blocks(len(found)):
         found[part] = words[part] >> np.uint64(low) & np.uint64((1 << middle) - 1)
     words &= np.uint64((1 << low) - 1)
     return words.view(np.int64), found
+
+
+def largest_first(values: NDArray[Any]) -> I64:
+    """Return the numbers of values (0 or more), largest first and equal ones in their order.
+
+    Value and number share a word: a stable indirect sort takes three times as long as sorting those.
+    """
+    low, most = len(values).bit_length(), int(values.max(initial=0))
+    words = np.arange(len(values), dtype=np.uint64)
+    for part in _blocks(len(values)):
+        words[part] |= (most - values[part]).astype(np.uint64) << np.uint64(low)
+    words.sort()
+    words &= np.uint64((1 << low) - 1)
+    return words.view(np.int64)
 
 
 def _blocks(count: int) -> Iterator[slice]:

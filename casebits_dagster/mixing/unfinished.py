@@ -11,7 +11,7 @@ import fcntl
 import os
 import shutil
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -47,18 +47,7 @@ def unfinished(folder: Path, plan_sha256: str) -> Iterator[tuple[Path, Path]]:
 
 
 def write_all(files: Iterable[TokenRuns], folder: Path, done: Path, workers: int) -> Iterator[WrittenFile]:
-    """Write token files with that many processes (1: this one); yield them in order, each on its way to the disk."""
-    with ThreadPoolExecutor(1) as syncing:
-        waiting = []
-        for written in _written(files, folder, done, workers):
-            # Publishing waits for the disk: begin while the next file is made.
-            waiting.append(syncing.submit(fsync_folder, folder / written.name))
-            yield written
-        for synced in waiting:
-            synced.result()
-
-
-def _written(files: Iterable[TokenRuns], folder: Path, done: Path, workers: int) -> Iterator[WrittenFile]:
+    """Write token files with that many processes (1: this one); yield them in order."""
     if workers == 1:
         yield from (write_tokens(folder, done, runs) for runs in files)
         return
@@ -69,3 +58,16 @@ def _written(files: Iterable[TokenRuns], folder: Path, done: Path, workers: int)
             if len(waiting) > 2 * workers:
                 yield waiting.popleft().result()
         yield from (future.result() for future in waiting)
+
+
+@contextlib.contextmanager
+def syncing() -> Iterator[Callable[[Path], None]]:
+    """Yield what puts a file on its way to the disk while others are made. All are there at the end.
+
+    Publishing waits for the disk anyway; begun late, all of it would wait at once.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        waiting: list[Future[None]] = []
+        yield lambda path: waiting.append(thread.submit(fsync_folder, path))
+        for synced in waiting:
+            synced.result()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -23,7 +24,7 @@ from casebits_dagster.records.digests import sha256_file
 from casebits_dagster.records.errors import CasebitsError
 from casebits_dagster.records.mix import NEXT_NAMES, SHARD_SUFFIXES, SplitFiles, shard_name
 
-BLOCK = 1 << 17
+BLOCK = 1 << 18
 Stream: TypeAlias = "NDArray[np.uint16] | Path"
 
 
@@ -144,42 +145,46 @@ def write_tokens(folder: Path, done: Path, runs: TokenRuns) -> WrittenFile:
     """Write a token file into `folder`, unless `done` says that it was written and it still has that hash."""
     path, finished = folder / runs.name, done / runs.name
     if finished.is_file() and path.is_file() and finished.read_text() == _line(path, sha256_file(path)):
-        return WrittenFile(finished.read_text(), _count(np.memmap(path, "<u2", "r"), runs.counted))
-    digest, counts = hashlib.sha256(), np.zeros(1 << 16, np.int64)
-    with path.open("wb") as stream:
-        for begin, block in _blocks(runs):
-            digest.update(block.data)
+        ids = np.memmap(path, "<u2", "r")
+        parts = (count_ids(ids[begin : begin + BLOCK], runs.counted - begin) for begin in range(0, len(ids), BLOCK))
+        return WrittenFile(finished.read_text(), sum(parts, np.zeros(1 << 16, np.int64)))
+    digest, counts, hashed = hashlib.sha256(), np.zeros(1 << 16, np.int64), Future[None]()
+    hashed.set_result(None)
+    # Neither hashing nor writing holds the interpreter's lock: while one block is hashed, it is written and counted,
+    # and the next one is made.
+    with path.open("wb") as stream, ThreadPoolExecutor(1) as hashing:
+        for begin, block in token_blocks(runs):
+            before, hashed = hashed, hashing.submit(digest.update, block.data)
             stream.write(block.data)
-            if begin < runs.counted:
-                counts += np.bincount(block[: runs.counted - begin], minlength=1 << 16)
+            counts += count_ids(block, runs.counted - begin)
+            before.result()
     line = _line(path, digest.hexdigest())
     finished.write_text(line)
     return WrittenFile(line, counts)
 
 
-def _blocks(runs: TokenRuns) -> Iterator[tuple[int, NDArray[np.uint16]]]:
-    """Yield where each block begins, and its tokens, in one buffer that the next block overwrites."""
-    buffer = np.empty(min(BLOCK, runs.tokens), "<u2")
+def token_blocks(runs: TokenRuns) -> Iterator[tuple[int, NDArray[np.uint16]]]:
+    """Yield where each block begins, and its tokens, in one of two buffers: the next but one overwrites them."""
+    buffers = [np.empty(min(BLOCK, runs.tokens), "<u2") for _ in range(2)]
     # Slices of memory views: half the cost of an array's, and below that of `take` from 100 tokens on.
-    target, views = buffer.data, {k: _open(stream).data for k, stream in runs.streams.items()}
+    views = {k: _open(stream).data for k, stream in runs.streams.items()}
     ends = runs.places + runs.lengths
     for begin in range(0, runs.tokens, BLOCK):
-        end = min(begin + BLOCK, runs.tokens)
+        end, buffer = min(begin + BLOCK, runs.tokens), buffers[begin // BLOCK % 2]
         buffer.fill(runs.fill)
         here = slice(np.searchsorted(ends, begin, side="right"), np.searchsorted(runs.places, end))
         low, high = np.maximum(runs.places[here], begin), np.minimum(ends[here], end)
         starts = runs.starts[here] + (low - runs.places[here])
         columns = (runs.regions[here], low - begin, high - begin, starts, starts + (high - low))
+        target = buffer.data
         for region, first, last, source, stop in zip(*(column.tolist() for column in columns), strict=True):
             target[first:last] = views[region][source:stop]
         yield begin, buffer[: end - begin]
 
 
-def _count(ids: NDArray[np.uint16], counted: int) -> I64:
-    counts = np.zeros(1 << 16, np.int64)
-    for begin in range(0, counted, BLOCK):
-        counts += np.bincount(ids[begin : min(begin + BLOCK, counted)], minlength=1 << 16)
-    return counts
+def count_ids(ids: NDArray[np.uint16], counted: int) -> I64:
+    """Return how often each id stands among the first `counted` (none, when that is below 0)."""
+    return np.bincount(ids[: max(0, counted)], minlength=1 << 16)
 
 
 def _line(path: Path, digest: str) -> str:

@@ -1,13 +1,16 @@
 """Open a frontier: verify in a fixed order, refuse with one code, only then hand out tokens.
 
-At once: LATEST, its manifest (bytes, hash), the chain down to version 1, gapless order, tree root, codec. On first use:
-a region's seven files. Costs one hash of each file that is used.
+At once: LATEST, its manifest (bytes, hash), the chain down to version 1, gapless order, tree root, codec. On first use
+of a region's receipt or index: its records by hash, its other files by size, and the hash of the index, which was made
+when the region was verified. On first use of its documents: all its files by hash, once. Costs one hash of each file
+whose bytes are used.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +22,30 @@ from casebits_dagster.records.codec import CodecFiles
 from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import Absent, Refused
 from casebits_dagster.records.frontier import FrontierEntry, Latest, Manifest
-from casebits_dagster.records.layout import RECEIPT, GenerationFolder, Home
+from casebits_dagster.records.layout import ADMISSION, RECEIPT, GenerationFolder, Home
+from casebits_dagster.records.region import Receipt
 from casebits_dagster.regions.index import INDEX_DTYPE, cached_index
 from casebits_dagster.regions.read import Region
 from casebits_dagster.stratify import split_totals
 
 LATEST_LIMIT = 64 << 10
+
+
+class NotProven(Exception):
+    """Bytes of a region were asked for that nobody has hashed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unread(Region):
+    """A region whose receipt alone was read: enough for an index that was kept, and no index can be made of it."""
+
+    @classmethod
+    def of(cls, folder: Path, receipt: Receipt) -> Unread:
+        none = np.empty(0, "<u2")
+        return cls(folder, receipt, none, none, none.astype("<u8"), none.astype("<u8"))
+
+    def documents(self) -> list[dict[str, Any]]:
+        raise NotProven
 
 
 @dataclass(slots=True)
@@ -42,13 +63,32 @@ class Frontier:
     def generation(self) -> str:
         return self.manifest.generation
 
+    def receipt(self, index: int) -> Receipt:
+        """Return the receipt of a region that is there as the manifest lists it. Raises as `region` does.
+
+        Its receipt and admission are hashed; of the others only the sizes are looked at.
+        """
+        entry = self._entry(index)
+        for file in entry.files:
+            digest = file.sha256 if file.name in (RECEIPT, ADMISSION) else None
+            require_file(self.folder.root / entry.path / file.name, f"{entry.path}/{file.name}", file.bytes, digest)
+        return parsed(Receipt, (self.folder.root / entry.path / RECEIPT).read_bytes(), f"{entry.path}/{RECEIPT}")
+
+    def rows(self, index: int) -> NDArray[np.void]:
+        """Return the index rows of a region, INDEX_DTYPE: those kept since it was verified, else made of it, verified.
+
+        Raises as `region` does.
+        """
+        try:
+            unread = Unread.of(self.folder.root / self._entry(index).path, self.receipt(index))
+            return cached_index(self.folder, index, unread, self.codec.table)
+        except NotProven:
+            return cached_index(self.folder, index, self.region(index), self.codec.table)
+
     def region(self, index: int) -> Region:
         """Return a region of the prefix, verified. Raises Absent beyond the prefix, Refused when it does not verify."""
-        if not 0 <= index < self.manifest.count:
-            where = f"{self.generation}/regions/{index:05d}"
-            raise Absent("REGION_MISSING", where, f"the frontier holds regions 0 to {self.manifest.count - 1}")
+        entry = self._entry(index)
         if index not in self._regions:
-            entry = self.manifest.regions[index]
             verified = verify_region_files(self.folder.root / entry.path, entry.path)
             _require_entry(entry, verified, self.generation)
             for listed, found in zip(entry.files, verified.files, strict=True):
@@ -62,9 +102,9 @@ class Frontier:
             self._regions[index] = Region.open(self.folder.root / entry.path)
         return self._regions[index]
 
-    def verify_all(self) -> None:
-        """Verify every region of the prefix now, and that the manifest's totals are theirs."""
-        for index in range(self.manifest.count):
+    def verify_all(self, first: int = 0) -> None:
+        """Verify every region of the prefix from `first` on now, and that the manifest's totals are those of all."""
+        for index in range(first, self.manifest.count):
             self.region(index)
         totals = split_totals(self.index)
         if totals != self.manifest.splits:
@@ -74,11 +114,13 @@ class Frontier:
     @property
     def index(self) -> NDArray[np.void]:
         """Return the document index of the whole prefix, INDEX_DTYPE, in region order."""
-        rows = [
-            cached_index(self.folder, index, self.region(index), self.codec.table)
-            for index in range(self.manifest.count)
-        ]
-        return np.concatenate([np.empty(0, INDEX_DTYPE), *rows])
+        return np.concatenate([np.empty(0, INDEX_DTYPE), *map(self.rows, range(self.manifest.count))])
+
+    def _entry(self, index: int) -> FrontierEntry:
+        if not 0 <= index < self.manifest.count:
+            where = f"{self.generation}/regions/{index:05d}"
+            raise Absent("REGION_MISSING", where, f"the frontier holds regions 0 to {self.manifest.count - 1}")
+        return self.manifest.regions[index]
 
 
 def open_frontier(location: Path, generation: str | None = None) -> Frontier:

@@ -1,4 +1,4 @@
-"""Frontiers as sources of a mix: opened and verified first, then handed to the mixing room."""
+"""Frontiers as sources of a mix: opened first, then handed to the mixing room, which reads verified regions only."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from casebits_dagster.publication.frontier import pull_frontier
 from casebits_dagster.records.codec import CodecFiles
 from casebits_dagster.records.layout import EOD_ID, Home
 from casebits_dagster.records.region import Separator
-from casebits_dagster.regions.index import cached_index
 
 
 def mix_sources(generations: Sequence[str], home: Home) -> dict[str, MixSource]:
-    """Return each generation's newest frontier, verified, as a source for a mix."""
+    """Return each generation's newest frontier as a source for a mix; a region is verified when a document is used."""
     for name in generations:
         pull_frontier(home, name)
     return {name: mix_source(open_frontier(home.root, name)) for name in generations}
@@ -22,7 +21,7 @@ def mix_sources(generations: Sequence[str], home: Home) -> dict[str, MixSource]:
 
 def mix_source(frontier: Frontier) -> MixSource:
     """Return a frontier as the mixing room sees it."""
-    receipts = [frontier.region(k).receipt for k in range(frontier.manifest.count)]
+    receipts = [frontier.receipt(k) for k in range(frontier.manifest.count)]
     vocabulary = next(file for file in frontier.manifest.codec if file.name == CodecFiles.VOCABULARY)
     codec = receipts[0].pins.codec
     separator = codec.separator or Separator(id=EOD_ID, at="end")
@@ -35,7 +34,7 @@ def mix_source(frontier: Frontier) -> MixSource:
         licences=tuple(sorted({receipt.source.licence_spdx for receipt in receipts})),
         documents=sum(entry.documents for entry in frontier.manifest.regions),
         regions=frontier.manifest.count,
-        rows=lambda k: cached_index(frontier.folder, k, frontier.region(k), frontier.codec.table),
+        rows=frontier.rows,
         region=frontier.region,
         format=codec.format,
         separator_id=separator.id,

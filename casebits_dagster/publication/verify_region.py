@@ -71,8 +71,8 @@ def parsed(kind: type[T], raw: bytes, where: str) -> T:
         raise Refused(error.code, error.where, error.problem, expected=error.expected, read=error.read) from error
 
 
-def require_file(path: Path, where: str, size: int, digest: str) -> None:
-    """Check presence, size and hash of one file. Raises Refused FILE_MISSING, FILE_SIZE or FILE_HASH."""
+def require_file(path: Path, where: str, size: int, digest: str | None) -> None:
+    """Check presence, size and, unless it is None, hash of one file. Raises Refused FILE_MISSING, _SIZE or _HASH."""
     remedy = "restore the file from another copy, or make the region again"
     if path.is_symlink():
         raise Refused("PATH_UNSAFE", where, "a published file is never a link", remedy=remedy)
@@ -80,7 +80,7 @@ def require_file(path: Path, where: str, size: int, digest: str) -> None:
         raise Refused("FILE_MISSING", where, "a listed file is not there", remedy=remedy)
     if path.stat().st_size != size:
         raise Refused("FILE_SIZE", where, expected=f"{size} bytes", read=path.stat().st_size, remedy=remedy)
-    if (read := sha256_file(path)) != digest:
+    if digest is not None and (read := sha256_file(path)) != digest:
         raise Refused("FILE_HASH", where, expected=f"sha256 {digest}", read=read, remedy=remedy)
 
 

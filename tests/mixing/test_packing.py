@@ -14,7 +14,7 @@ from casebits_dagster.mixing.packing import aligned, concatenated
 from casebits_dagster.mixing.packing.best_fit import best_fit_decreasing
 from casebits_dagster.mixing.packing.exact import Pool, cheapest_cut, exact_subset
 from casebits_dagster.mixing.packing.layout import CHUNK, CUT, FLOATED_TAIL, TAIL, Layout, WindowPlan, lost_tokens
-from casebits_dagster.mixing.seeds import I64
+from casebits_dagster.mixing.seeds import I64, largest_first
 from casebits_dagster.records.errors import CasebitsError
 from casebits_dagster.records.mix import KINDS
 
@@ -279,3 +279,9 @@ def test_a_pool_samples_without_repeating_and_only_what_fits() -> None:
     assert sorted(pool.sample(5, 20)) == [0, 1, 2, 3, 4]
     pool.remove([(7, 6)])
     assert (len(pool.items), pool.total, pool.smallest) == (199, 201 * 100 - 7, 1)
+
+
+@given(st.lists(st.integers(0, 1 << 20) | st.integers(0, 3)), st.sampled_from([np.int32, np.int64]))
+def test_largest_first_is_a_stable_sort(sizes: list[int], dtype: type) -> None:
+    want = np.argsort(-np.array(sizes, np.int64), kind="stable")
+    assert largest_first(np.array(sizes, dtype)).tolist() == want.tolist()

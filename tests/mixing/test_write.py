@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import signal
 from concurrent.futures import BrokenExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from casebits_dagster.mixing import write
 from casebits_dagster.mixing.build import build_mix
 from casebits_dagster.mixing.sources import MixSource
+from casebits_dagster.mixing.unfinished import syncing
 from casebits_dagster.mixing.verify import verify_mix
 from casebits_dagster.mixing.write import TokenRuns, write_tokens
 from casebits_dagster.processes import process_pool
+from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import CasebitsError
 from casebits_dagster.records.layout import Home
 from casebits_dagster.records.recipe import Aligned
@@ -157,3 +161,21 @@ def test_a_plain_source_under_a_mix_of_masks_is_refused(home: Home) -> None:
     seal(built.folder)
     with pytest.raises(CasebitsError, match=r"CODEC_PIN tiny 00000/receipt\.json: pins\.codec"):
         verify_mix(built.folder, home)
+
+
+def test_blocks_of_a_long_file_are_hashed_in_their_order(tmp_path: Path) -> None:
+    tokens, (folder, done) = 5 * write.BLOCK // 2 + 1, (tmp_path / "files", tmp_path / "done")
+    folder.mkdir()
+    done.mkdir()
+    stream = (np.arange(tokens) % 65_521).astype("<u2")
+    none = np.zeros(1, np.int64)
+    one = runs(tokens=tokens, counted=tokens - 1, places=none, lengths=none + tokens, starts=none, regions=none)
+    written = write_tokens(folder, done, replace(one, streams={0: stream}))
+    assert (folder / one.name).read_bytes() == stream.tobytes()
+    assert written.line == f"{sha256(stream.tobytes())}  {2 * tokens}  {one.name}"
+    assert written.counts.tolist() == np.bincount(stream[:-1], minlength=1 << 16).tolist()
+
+
+def test_a_file_that_does_not_reach_the_disk_is_told_at_the_end(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="missing"), syncing() as sync:
+        sync(tmp_path / "missing")

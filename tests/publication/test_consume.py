@@ -15,6 +15,7 @@ from casebits_dagster.admission import admit_region
 from casebits_dagster.frontier import NOTHING, root_of
 from casebits_dagster.publication.consume import open_frontier
 from casebits_dagster.publication.frontier import advance_frontier
+from casebits_dagster.publication.mix_sources import mix_source
 from casebits_dagster.publication.stratification import write_stratification
 from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import REFUSAL_CODES, Absent, Refused
@@ -374,3 +375,46 @@ def test_the_stratification_report_adds_up(sample_home: Home, tmp_path: Path) ->
 def _train(home: Home, index: int) -> list[dict[str, dict[str, str]]]:
     lines = open_frontier(home.root, "sample").region(index).documents()
     return [line for line in lines if line["split"] == "train"]
+
+
+class TestUnread:
+    """What is handed out before a region's tokens are read: nothing that was not proven once, nothing that changed."""
+
+    def test_a_mix_reads_the_regions_alone_whose_documents_it_uses(self, folder: GenerationFolder) -> None:
+        flip(folder.region(3) / IDS)
+        source = mix_source(open_frontier(folder.root))
+        assert len(source.rows(3)) == manifest_of(folder).regions[3].documents
+        assert len(source.region(2).ids) == manifest_of(folder).regions[2].tokens
+        with pytest.raises(Refused, match=f"FILE_HASH regions/00003/{IDS}"):
+            source.region(3)
+
+    def test_an_index_is_made_of_a_verified_region_only(self, folder: GenerationFolder) -> None:
+        kept = open_frontier(folder.root).rows(3)
+        flip(folder.index(3), 200)
+        assert open_frontier(folder.root).rows(3).tobytes() == kept.tobytes()
+        folder.index(3).unlink()
+        flip(folder.region(3) / IDS)
+        with pytest.raises(Refused, match=f"FILE_HASH regions/00003/{IDS}"):
+            open_frontier(folder.root).rows(3)
+
+    @pytest.mark.parametrize(
+        ("code", "tamper"),
+        [
+            ("FILE_MISSING", lambda f: (f.region(0) / DOCUMENTS).unlink()),
+            ("FILE_SIZE", lambda f: (f.region(0) / IDS).write_bytes((f.region(0) / IDS).read_bytes()[:-2])),
+            ("FILE_HASH", lambda f: flip(f.region(0) / RECEIPT, 40)),
+            ("FILE_SIZE", lambda f: other_admission(f, checks=())),
+            ("FILE_HASH", lambda f: flip(f.region(0) / ADMISSION, 40)),
+            ("PATH_UNSAFE", lambda f: link(f.region(0) / DOCUMENTS)),
+        ],
+    )
+    def test_a_region_that_is_not_what_the_manifest_lists_has_no_index(
+        self, folder: GenerationFolder, code: str, tamper: Callable[[GenerationFolder], object]
+    ) -> None:
+        tamper(folder)
+        frontier = open_frontier(folder.root)
+        for asked in (frontier.receipt, frontier.rows):
+            with pytest.raises(Refused, match=f"^{code} regions/00000/"):
+                asked(0)
+        with pytest.raises(Absent, match="the frontier holds regions 0 to 13"):
+            frontier.rows(14)

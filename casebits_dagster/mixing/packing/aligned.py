@@ -42,8 +42,6 @@ SMALLEST, MEMBERS = 256, 64
 """The windows of so many of the smallest items may change when the last gaps are closed, but those of many members."""
 CLOSED_ONE_BY_ONE = 512
 """Mixes of so many windows are planned a second way when the first loses anything."""
-RANK = np.array([1, 1, 0, 1, 2], np.uint32)
-"""The place of each kind inside a window: a pinned tail first, a cut piece last."""
 
 
 def plan(lengths: I64, layout: Layout) -> WindowPlan:
@@ -170,7 +168,7 @@ def _window_plan(lengths: I64, layout: Layout, pieces: Items, filled: Filled) ->
 
 def _describe(rows: NDArray[Any], pieces: Items, kind: NDArray[np.uint8], part: I64, before: int, length: int) -> int:
     """Fill in these pieces after so many tokens of others; return how many tokens they have."""
-    pairs = pieces.pairs.view(np.int64)[part, 0].view(np.int32).reshape(-1, 2)
+    pairs = pieces.pairs.view(np.int64).ravel().take(part).view(np.int32).reshape(-1, 2)
     rows["kind"], rows["document"], size = kind[part], pairs[:, 0], pairs[:, 1]
     rows["length"] = size
     begins = np.cumsum(size, dtype=np.uint32) - size.view(np.uint32) + np.uint32(before % length)
@@ -187,8 +185,12 @@ def _ordered(kind: NDArray[np.uint8], layout: Layout, filled: Filled) -> tuple[I
     windows = filled.windows + len(kind) - len(filled.window)
     place = np.empty(windows + 1, np.uint32)
     place[shuffled(windows, f"{layout.seed}/windows")], place[-1] = np.arange(windows), windows
-    group = np.append(place[filled.window], place[filled.windows : windows])
+    group = np.empty(len(kind), np.uint32)
+    place.take(filled.window, out=group[: len(filled.window)], mode="wrap")
+    group[len(filled.window) :] = place[filled.windows : windows]
     placed = np.count_nonzero(group < windows)
     group *= np.uint32(3)
-    group += RANK[kind]
+    group += np.uint32(1)
+    group[kind == TAIL] -= np.uint32(1)
+    group[kind == CUT] += np.uint32(1)
     return seeded_order(group, f"{layout.seed}/inside")[:placed], windows

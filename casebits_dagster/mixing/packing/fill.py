@@ -221,9 +221,12 @@ def _larger_of_two(have: I64, gap: int, count: int) -> I64:
         return have[:0]
     pairs = np.minimum(have[low : high + 1], have[gap - high : gap - low + 1][::-1])
     pairs[0] //= 1 + (2 * low == gap)
-    order = np.argsort(-pairs, kind="stable")
-    used = np.diff(np.minimum(np.cumsum(pairs[order]), count), prepend=0)
-    sizes, used = low + order[used > 0], used[used > 0]
+    there = np.flatnonzero(pairs)
+    if not len(there):
+        return there
+    there = there[np.argsort(-pairs[there], kind="stable")]
+    used = np.diff(np.minimum(np.cumsum(pairs[there]), count), prepend=0)
+    sizes, used = low + there[used > 0], used[used > 0]
     have[sizes] -= used
     have[gap - sizes] -= used
     return np.repeat(sizes, used)
