@@ -14,7 +14,7 @@ from casebits_dagster.orchestration.stages import FRONTIER, Materialized, stage
 from casebits_dagster.publication.mix_sources import mix_sources
 from casebits_dagster.records.recipe import Recipe, earlier_mixes, generations_of
 
-VERSION = 2
+VERSION = 3
 
 
 def packed_mix(recipe: Recipe, recipes: Sequence[Recipe]) -> dg.AssetsDefinition:
@@ -30,6 +30,7 @@ def packed_mix(recipe: Recipe, recipes: Sequence[Recipe]) -> dg.AssetsDefinition
         after=frontiers + [asset_key(MIXES, earlier) for earlier in earlier_mixes(recipe)],
         checks=MIX_CHECKS,
         metadata={"recipe": recipe.description},
+        automation=None if recipe.production else dg.AutomationCondition.eager(),
     )
     def asset(context: AssetExecutionContext, corpus: Corpus) -> Materialized:
         """**What a trainer maps into memory**: token shards whose window k is `tokens[k*T:(k+1)*T]`.

@@ -20,12 +20,11 @@ from casebits_dagster.mixing.manifest import FolderWriter
 from casebits_dagster.mixing.packing import PLANNERS
 from casebits_dagster.mixing.packing.concatenated import in_order
 from casebits_dagster.mixing.packing.layout import Layout, WindowPlan, tokens_of_sources
-from casebits_dagster.mixing.packing.order import stratified
 from casebits_dagster.mixing.readme import readme
-from casebits_dagster.mixing.seeds import I64, shuffled
+from casebits_dagster.mixing.seeds import I64
 from casebits_dagster.mixing.sources import MixSource
 from casebits_dagster.mixing.supply import Table
-from casebits_dagster.mixing.unfinished import unfinished, write_all
+from casebits_dagster.mixing.unfinished import syncing, unfinished, write_all
 from casebits_dagster.mixing.write import SourceTokens, TokenRuns, next_runs, split_files, split_runs
 from casebits_dagster.records import mix
 from casebits_dagster.records.digests import sha256
@@ -60,17 +59,19 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class TokenWriter:
-    """Writes token files with `workers` processes into `writer`'s folder and tells `say` of each."""
+    """Writes token files with `workers` processes into `writer`'s folder; gives each to `sync`, tells `say` of it."""
 
     writer: FolderWriter
     done: Path
     workers: int
+    sync: Callable[[Path], None]
     say: Callable[[str], None]
 
     def write(self, files: Iterable[TokenRuns]) -> I64:
         """Write the files; return how often each id stands in windows of train."""
         counts = np.zeros(1 << 16, np.int64)
         for written in write_all(files, self.writer.folder, self.done, self.workers):
+            self.sync(self.writer.folder / written.name)
             self.writer.add(written.line)
             self.say(f"{written.name} is written")
             if written.name.startswith(mix.TRAIN):
@@ -96,12 +97,13 @@ def build_mix(
     chosen = choose(recipe, sources, home)
     _require_same(folder, recipe, chosen)
     say(f"{len(chosen.train):,} documents are chosen")
-    packed = _pack(recipe, chosen)
+    packed = pack(recipe, chosen)
     say(f"{packed.plan.windows:,} windows are planned")
     with unfinished(home.unfinished(recipe.mix), _plan_sha256(recipe, chosen, packed)) as (work, done):
         writer = FolderWriter(work)
-        report = _write(TokenWriter(writer, done, workers, say), recipe, chosen, packed)
-        manifest_sha256 = writer.finish()
+        with syncing() as sync:
+            report = _write(TokenWriter(writer, done, workers, sync, say), recipe, chosen, packed)
+            manifest_sha256 = writer.finish()
         published = store.publish_folder(work, home.name(folder))
     return BuiltMix(report, manifest_sha256, folder, published)
 
@@ -115,7 +117,8 @@ def _plan_sha256(recipe: Recipe, chosen: Chosen, packed: Packed) -> str:
     return digest.hexdigest()
 
 
-def _pack(recipe: Recipe, chosen: Chosen) -> Packed:
+def pack(recipe: Recipe, chosen: Chosen) -> Packed:
+    """Return the windows of the chosen documents. Raises MIX_EMPTY when they fill none."""
     layout = Layout(
         sequence_length=recipe.sequence_length,
         seed=recipe.seed,
@@ -148,7 +151,7 @@ def _write(tokens: TokenWriter, recipe: Recipe, chosen: Chosen, packed: Packed) 
     writer.put_npy(mix.val_name(mix.SEGMENTS), validation.segments)
     writer.put_npy(mix.val_name(mix.TABLE), chosen.validation)
     _write_tables(writer, packed)
-    report = _report(recipe, chosen, packed, validation, counts)
+    report = _report(recipe, chosen, packed, validation, counts, writer.folder)
     writer.put(mix.RECIPE, recipe.to_bytes())
     writer.put(mix.REPORT, report.to_bytes())
     writer.put(mix.README, readme(report).encode())
@@ -170,8 +173,11 @@ def _write_tables(writer: FolderWriter, packed: Packed) -> None:
     writer.put_npz(mix.SELECTED, {name: np.ascontiguousarray(once[name]) for name in names})
 
 
-def _report(recipe: Recipe, chosen: Chosen, packed: Packed, validation: WindowPlan, counts: I64) -> mix.MixReport:
+def _report(
+    recipe: Recipe, chosen: Chosen, packed: Packed, validation: WindowPlan, counts: I64, folder: Path
+) -> mix.MixReport:
     first, plan, per_shard = chosen.sources[0], packed.plan, recipe.windows_per_shard
+    runs = parts.train_runs(folder, recipe, plan.windows, first.format)
     domains = tokens_of_sources(plan, packed.used["domain"].astype(np.int64))
     inserted = int(first.separator_position == "start")
     return mix.MixReport(
@@ -190,24 +196,10 @@ def _report(recipe: Recipe, chosen: Chosen, packed: Packed, validation: WindowPl
         returned=parts.returned_documents(packed.returned, [source.generation for source in chosen.sources]),
         context=parts.context_table(packed.lengths, plan, inserted, beside=recipe.aligned is not None),
         window_domains=parts.window_domains(plan, domains),
-        loss_reference=parts.loss_reference(counts, first.vocabulary_size),
+        loss_reference=parts.loss_reference(counts, first.vocabulary_size, runs, recipe.seed),
         format="plain-1" if first.format == "plain-1" else None,
-        orders=_orders(recipe, domains),
+        orders=parts.order_reports(recipe, domains),
     )
-
-
-def _orders(recipe: Recipe, domains: I64) -> tuple[mix.OrderReport, ...] | None:
-    """Return how even the steps of the mix are, and those of the same windows in the other order."""
-    if recipe.windows_per_step is None or recipe.aligned is None:
-        return None
-    if recipe.order == "stratified":
-        found: dict[mix.Order, I64] = {
-            "stratified": domains,
-            "shuffled": domains[shuffled(len(domains), f"{recipe.seed}/beside")],
-        }
-    else:
-        found = {"shuffled": domains, "stratified": domains[stratified(domains, recipe.seed)]}
-    return tuple(parts.order_report(order, tokens, recipe.windows_per_step) for order, tokens in found.items())
 
 
 def _sources_used(chosen: Chosen) -> tuple[mix.SourceUsed, ...]:

@@ -11,9 +11,9 @@ from casebits_dagster.mixing.manifest import EarlierMix
 from casebits_dagster.mixing.report import selection_report
 from casebits_dagster.mixing.select import select, select_validation
 from casebits_dagster.mixing.sources import MixSource
-from casebits_dagster.mixing.supply import Supply, Table, eligible, stock, supply
+from casebits_dagster.mixing.supply import Documents, Supply, Table, eligible, stock, supply
 from casebits_dagster.mixing.targets import Margins, Targets, plan_targets
-from casebits_dagster.records.errors import Absent, CasebitsError, Refused
+from casebits_dagster.records.errors import Absent, CasebitsError, RecordError, Refused
 from casebits_dagster.records.layout import Home
 from casebits_dagster.records.mix import SELECTED, TABLE, MixUsed, SelectionReport, val_name
 from casebits_dagster.records.recipe import Interleaved, Recipe, Selection
@@ -54,11 +54,10 @@ def _select(recipe: Recipe, selection: Selection, sources: Mapping[str, MixSourc
     margins, profile = _margins(selection, home)
     targets = plan_targets(margins, have.train.tokens, windows, length, selection.when_infeasible)
     selected = select(have.documents, have.train, targets, recipe.seed)
-    wanted = selection.validation_windows * length + 1 if selection.validation_windows else 0
     return Chosen(
         sources=list(used.values()),
         train=selected.documents,
-        validation=select_validation(have.documents, wanted, f"{recipe.seed}/validation"),
+        validation=_validation(recipe, have.documents, selection.validation_windows),
         validation_windows=selection.validation_windows,
         mixes=(*(mix.used("exclude") for mix in excluded), *profile),
         describe=lambda kept: selection_report(windows * length, targets, margins, have, selected.cells, kept),
@@ -79,11 +78,16 @@ def _interleave(recipe: Recipe, merge: Interleaved, sources: Mapping[str, MixSou
     return Chosen(
         sources=list(used.values()),
         train=train,
-        validation=train[:0],
-        validation_windows=0,
+        validation=_validation(recipe, documents, merge.validation_windows or 0),
+        validation_windows=merge.validation_windows or 0,
         mixes=(),
         describe=lambda kept: selection_report(sum(totals), targets, margins, found, have.tokens, kept),
     )
+
+
+def _validation(recipe: Recipe, documents: Documents, windows: int) -> Table:
+    """Return validation documents that fill so many windows and the extra token, in the order of the windows."""
+    return select_validation(documents, windows * recipe.sequence_length + min(windows, 1), f"{recipe.seed}/validation")
 
 
 def _margins(selection: Selection, home: Home) -> tuple[Margins, tuple[MixUsed, ...]]:
@@ -130,7 +134,21 @@ def _sources(recipe: Recipe, generations: list[str], sources: Mapping[str, MixSo
     if recipe.separator not in (None, separator):
         where, read = f"generation {first.generation}: separator", recipe.separator
         raise Refused("CODEC_PIN", where, "is not what the recipe states", expected=read, read=separator)
+    _require_metrics(recipe, used)
     return used
+
+
+def _require_metrics(recipe: Recipe, used: Mapping[str, MixSource]) -> None:
+    """Refuse bounds on a score that the policy of the generation does not record."""
+    table = "interleaved.sources" if recipe.interleaved else "selection.domains"
+    for number, part in enumerate(recipe.slices):
+        known = used[part.generation].metrics if part.scores else ()
+        for metric in sorted(part.scores or ()):
+            # A frontier without a document has recorded nothing yet.
+            if known and metric not in known:
+                where = f"mixes/{recipe.mix}.toml: {table}[{number}].scores.{metric}"
+                problem = f"of {part.name}: not a metric that the policy of {part.generation} records"
+                raise RecordError("RECIPE_INVALID", where, problem, expected=f"one of {', '.join(known)}", read=metric)
 
 
 def _codec(source: MixSource) -> tuple[str, str, int, str]:

@@ -28,7 +28,7 @@ concatenation: all that is left).
 
 ## Reference points for the loss, nats a token
 
-uniform ln({vocabulary_size:,}) = {uniform_nats}, token frequencies only = {unigram_nats}. \
+uniform ln({vocabulary_size:,}) = {uniform_nats}, token frequencies only = {unigram_nats}{bigram}. \
 A run that settles near the second has
 learned no order: suspect the order of tokens in what it reads.
 
@@ -61,8 +61,10 @@ def readme(report: MixReport) -> str:
         f"`{source.generation}`, frontier version {source.manifest_version}, manifest sha256 {source.manifest_sha256}"
         for source in report.sources
     )
+    found = report.loss_reference.bigram
+    before = f", the token before too = {found.low_nats:.2f} to {found.high_nats:.2f}" if found else ""
     return _TEXT.format(
-        **{**recipe.to_dict(), **train.to_dict(), **report.loss_reference.to_dict()},
+        **{**recipe.to_dict(), **train.to_dict(), **report.loss_reference.to_dict(), "bigram": before},
         length=recipe.sequence_length,
         tokens=train.windows * recipe.sequence_length,
         report=report,

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from decimal import Context, Decimal
+from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
+from casebits_dagster.mixing.entropy import EXACT, bigram, sampled_runs
 from casebits_dagster.mixing.flow import Cells
 from casebits_dagster.mixing.packing.layout import FLOATED_TAIL, TAIL, WindowPlan, lost_tokens
-from casebits_dagster.mixing.packing.order import deviation
-from casebits_dagster.mixing.seeds import I64
+from casebits_dagster.mixing.packing.order import deviation, stratified
+from casebits_dagster.mixing.seeds import I64, shuffled
 from casebits_dagster.mixing.select import cell_counts, cell_totals
 from casebits_dagster.mixing.supply import Supply, Table
 from casebits_dagster.mixing.targets import Margins, Targets
 from casebits_dagster.records import mix
+from casebits_dagster.records.recipe import Recipe
 from casebits_dagster.records.record import micro_text
-
-EXACT = Context(prec=40)
 
 
 def share(part: int, whole: int) -> Decimal:
@@ -169,8 +171,39 @@ def order_report(order: mix.Order, tokens: I64, per_step: int) -> mix.OrderRepor
     return mix.OrderReport(order=order, step_tokens=found.step, prefix_tokens=found.prefix)
 
 
-def loss_reference(counts: I64, vocabulary_size: int) -> mix.LossReference:
-    """Return ln(V) and the entropy of the id counts, in nats, by exactly rounded decimals (equal on every machine)."""
+def train_runs(folder: Path, recipe: Recipe, windows: int, codec: mix.CodecFormat) -> NDArray[np.uint16]:
+    """Return sampled runs of ids of the train shards in a folder, see `entropy.sampled_runs`."""
+    shards = range(-(-windows // recipe.windows_per_shard))
+    paths = [folder / mix.shard_name(mix.TRAIN, shard, "ids", codec) for shard in shards]
+    ids = [np.memmap(path, "<u2", "r") for path in paths]
+    return sampled_runs(ids, recipe.sequence_length, f"{recipe.seed}/bigram/runs")
+
+
+def orders(recipe: Recipe, tokens: I64) -> dict[mix.Order, I64]:
+    """Return the tokens of each window and domain in the order of the mix, and in the one that it could have had.
+
+    `tokens` are those of the mix; nothing is returned where the recipe has no steps.
+    """
+    if recipe.windows_per_step is None or recipe.aligned is None:
+        return {}
+    if recipe.order == "stratified":
+        return {"stratified": tokens, "shuffled": tokens[shuffled(len(tokens), f"{recipe.seed}/beside")]}
+    return {"shuffled": tokens, "stratified": tokens[stratified(tokens, recipe.seed)]}
+
+
+def order_reports(recipe: Recipe, tokens: I64) -> tuple[mix.OrderReport, ...] | None:
+    """Return how even the steps of the mix are, and those of the same windows in the other order; None: no steps."""
+    per_step = recipe.windows_per_step or 1
+    return tuple(order_report(order, found, per_step) for order, found in orders(recipe, tokens).items()) or None
+
+
+def loss_reference(
+    counts: I64, vocabulary_size: int, runs: NDArray[np.uint16] | None = None, seed: str = ""
+) -> mix.LossReference:
+    """Return ln(V), the entropy of the id counts, and of a token given the one before it in sampled runs, in nats.
+
+    By exactly rounded decimals, equal on every machine. `seed` is the recipe's.
+    """
     total = int(counts.sum())
     weighted = Decimal(0)
     for count, ids in sorted(Counter(counts[counts > 0].tolist()).items()):
@@ -180,7 +213,14 @@ def loss_reference(counts: I64, vocabulary_size: int) -> mix.LossReference:
         vocabulary_size=vocabulary_size,
         uniform_nats=_six(EXACT.ln(Decimal(vocabulary_size))),
         unigram_nats=_six(unigram),
+        bigram=_bigram(unigram, runs, seed) if runs is not None and len(runs) else None,
     )
+
+
+def _bigram(unigram: Decimal, runs: NDArray[np.uint16], seed: str) -> mix.BigramReference:
+    found = bigram(unigram, runs, f"{seed}/bigram/shuffle")
+    sampled, run = runs.shape
+    return mix.BigramReference(runs=sampled, run_tokens=run, low_nats=_six(found.low), high_nats=_six(found.high))
 
 
 def _six(value: Decimal) -> Decimal:

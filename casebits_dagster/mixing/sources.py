@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from casebits_dagster.records.errors import Refused
 from casebits_dagster.records.layout import EOD_ID
+from casebits_dagster.regions.index import cached_scores, recorded_metrics
+from casebits_dagster.regions.read import Region
 
 
 class RegionArrays(Protocol):
@@ -45,3 +48,19 @@ class MixSource:
     format: Literal["casebits-1", "plain-1"] = "casebits-1"
     separator_id: int = EOD_ID
     separator_position: Literal["end", "start"] = "end"
+
+    def scores(self, region: int, metrics: Sequence[str]) -> NDArray[np.int64]:
+        """Return the recorded scores of a region's documents in millionths, "<i8" (len(metrics), D)."""
+        return cached_scores(self._recorded(region), metrics)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics that the first region with a document recorded: one filter policy holds for all."""
+        return next(filter(None, (recorded_metrics(self._recorded(k)) for k in range(self.regions))), ())
+
+    def _recorded(self, region: int) -> Region:
+        found = self.region(region)
+        if not isinstance(found, Region):
+            where = f"generation {self.generation}: scores"
+            raise Refused("REGION_MISSING", where, expected="published regions", read=type(found).__name__)
+        return found

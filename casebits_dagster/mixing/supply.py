@@ -135,7 +135,7 @@ def eligible(slices: Sequence[Slice], edges: Sequence[int], sources: Mapping[str
     ends, regions, buckets = [0], [], len(edges) + 1
     for number, source in enumerate(sources.values()):
         for region in range(source.regions):
-            found = _region(slices, edges, source, source.rows(region))
+            found = _region(slices, edges, source, region)
             ends.append(ends[-1] + len(found["cell"]))
             regions.append((number, region))
             for name, column in columns.items():
@@ -159,26 +159,30 @@ def stock(documents: Documents, epochs: Cells) -> Stock:
     return Stock(tokens, counts, epochs)
 
 
-def _region(slices: Sequence[Slice], edges: Sequence[int], source: MixSource, rows: Table) -> dict[str, Table]:
-    buckets, domains = len(edges) + 1, len(slices)
+def _region(slices: Sequence[Slice], edges: Sequence[int], source: MixSource, region: int) -> dict[str, Table]:
+    rows, buckets, domains = source.rows(region), len(edges) + 1, len(slices)
+    asked = sorted({metric for part in slices if part.generation == source.generation for metric in part.scores or ()})
+    scores = dict(zip(asked, source.scores(region, asked), strict=True)) if asked else {}
     bucket = np.searchsorted(np.array(edges, np.int64), rows["tokens"], side="right")
     cell = np.full(len(rows), OUT, "<u2")
     for number, part in enumerate(slices):
         if part.generation == source.generation:
-            inside = _takes(part, source, rows)
+            inside = _takes(part, source, rows, scores)
             cell[inside] = ((rows["split"].astype(np.int64) * domains + number) * buckets + bucket)[inside]
     kept = cell != OUT
     high, low = _halves(rows["id"][kept])
     return {"high": high, "low": low, "tokens": rows["tokens"][kept], "index": rows["index"][kept], "cell": cell[kept]}
 
 
-def _takes(part: Slice, source: MixSource, rows: Table) -> NDArray[np.bool_]:
+def _takes(part: Slice, source: MixSource, rows: Table, scores: Mapping[str, I64]) -> NDArray[np.bool_]:
     inside = np.isin(rows["cluster"], part.clusters) if part.clusters else np.ones(len(rows), bool)
     if part.case_classes is not None:
         if source.format != "casebits-1":
             where = f"{part.name}: case_classes"
             raise Refused("CODEC_PIN", where, expected="a generation with case masks", read=source.format)
         inside &= np.isin(rows["case_class"], [CASE_CLASSES.index(name) for name in part.case_classes])
+    for metric, bounds in part.score_ranges.items():
+        inside &= (scores[metric] >= bounds.start) & (scores[metric] < bounds.stop)
     lengths = part.token_range
     within: NDArray[np.bool_] = inside & (rows["tokens"] >= lengths.start) & (rows["tokens"] < lengths.stop)
     return within

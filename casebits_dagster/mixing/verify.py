@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from casebits_dagster.mixing import verify_tables as rules
-from casebits_dagster.mixing.verify_sources import PinnedFrontier, Split, read_array, require_file
+from casebits_dagster.mixing.verify_loss import check_bigram
+from casebits_dagster.mixing.verify_sources import PinnedFrontier, Split, Table, read_array, require_file
 from casebits_dagster.mixing.verify_tables import fail
 from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import Refused
@@ -77,12 +78,15 @@ def verify_mix(folder: Path, home: Home) -> VerifiedMix:
     frontiers = [PinnedFrontier(report, source, home) for source in report.sources]
     train, validation = (_split(folder, report, name, frontiers) for name in (TRAIN, VALIDATION))
     _check_tables(report, train, validation)
-    _check_earlier(folder, report, train, home)
+    excluded = _check_earlier(folder, report, train, home)
+    examined = _check_candidates(report, train, excluded)
     _check_names(files, train, validation)
     counts = _check_streams(folder, train)
     _check_streams(folder, validation)
     _check_next(folder, train)
     _check_loss_reference(counts, report)
+    shards = [read_array(folder / _shard(train, shard, "ids"), "<u2") for shard in range(train.shards)]
+    check_bigram(shards, report, float(report.loss_reference.unigram_nats))
     documents, rows = len(train.documents) + len(validation.documents), len(train.rows) + len(validation.rows)
     tokens = sum(int(split.rows["length"].sum(dtype=np.int64)) for split in (train, validation))
     counted = {
@@ -103,6 +107,8 @@ def verify_mix(folder: Path, home: Home) -> VerifiedMix:
         "MIX_WINDOWS": train.files.windows,
         "MIX_ORDER": len(report.orders or ()),
         "MIX_TARGETS": len(report.selection.cells),
+        "MIX_SUPPLY": examined,
+        "MIX_COMPLETE": len(train.documents) if report.recipe.interleaved else 0,
     }
     checks = tuple(MixCheck(code, count) for code, count in counted.items() if count)
     return VerifiedMix(folder, manifest_sha256, report, checks)
@@ -182,7 +188,8 @@ def _check_tables(report: MixReport, train: Split, validation: Split) -> None:
     if recipe.slices:
         edges = recipe.selection.lengths.edges if recipe.selection else ()
         rules.check_domains(train, recipe.slices, edges)
-        rules.check_uses(train.documents, _caps(recipe, len(edges) + 1))
+    if recipe.selection:
+        rules.check_uses(train.documents, _caps(recipe))
     for split in (train, validation):
         rules.check_segments(split)
     rules.lost_of_documents(validation)
@@ -200,17 +207,36 @@ def _check_tables(report: MixReport, train: Split, validation: Split) -> None:
     rules.check_targets(report, train.documents)
 
 
-def _caps(recipe: Recipe, buckets: int) -> NDArray[np.int64]:
+def _caps(recipe: Recipe) -> NDArray[np.int64]:
     """Return how often a text may be used, by domain and length bucket."""
-    domains = recipe.selection.domains if recipe.selection else ()
-    return np.array([domain.epoch_caps(buckets) for domain in domains] or [(1,)] * len(recipe.slices), np.int64)
+    if recipe.selection is None:
+        return np.ones((len(recipe.slices), 1), np.int64)
+    buckets = len(recipe.selection.lengths.edges) + 1
+    return np.array([domain.epoch_caps(buckets) for domain in recipe.selection.domains], np.int64)
 
 
-def _check_earlier(folder: Path, report: MixReport, train: Split, home: Home) -> None:
-    """The selected keys are those of the table; a control has its mix's documents, an exclusion none of them."""
+def _check_candidates(report: MixReport, train: Split, excluded: Table) -> int:
+    """Recount what the sources have for this recipe; return how many documents that are. A control has no sources of
+    its own: its documents are those of another mix."""
+    recipe = report.recipe
+    if not recipe.slices:
+        return 0
+    edges = recipe.selection.lengths.edges if recipe.selection else ()
+    candidates, validation = rules.eligible(train, recipe.slices, edges)
+    if recipe.interleaved:
+        rules.check_complete(train, candidates[~validation])
+    rules.check_supply(report, candidates, validation, _caps(recipe), excluded)
+    return len(candidates)
+
+
+def _check_earlier(folder: Path, report: MixReport, train: Split, home: Home) -> Table:
+    """The selected keys are those of the table; a control has its mix's documents, an exclusion none of them. Return
+    the ids that are excluded."""
     ids = np.ascontiguousarray(train.documents["id"])
-    selected = _load(folder / SELECTED)
-    if set(selected) != {"id", *_KEYS} or _keys(selected) != _keys(train.documents):
+    selected, found = _load(folder / SELECTED), [ids[:0]]
+    # A text that stands twice in a merge is named once, by the first of its documents.
+    once = train.documents[np.unique(ids, return_index=True)[1]]
+    if set(selected) != {"id", *_KEYS} or _keys(selected) != _keys(once):
         fail("MIX_SELECTED", SELECTED, "does not name the documents of the table")
     for earlier in report.mixes:
         other = home.mix(earlier.mix)
@@ -222,6 +248,8 @@ def _check_earlier(folder: Path, report: MixReport, train: Split, home: Home) ->
         excluded = _load(other / SELECTED)["id"] if earlier.role == "exclude" else ids[:0]
         for at in rules.first(np.isin(ids, excluded)):
             fail("MIX_EXCLUDED", f"{TABLE}[{at}]", f"stands in the excluded mix {earlier.mix}")
+        found.append(excluded)
+    return np.concatenate(found)
 
 
 def _keys(rows: Any) -> bytes:

@@ -11,12 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from casebits_dagster.mixing.verify_classes import CLASSES, case_classes
 from casebits_dagster.records.canonical import parse
 from casebits_dagster.records.digests import sha256, sha256_file
-from casebits_dagster.records.errors import Refused
+from casebits_dagster.records.errors import RecordError, Refused
 from casebits_dagster.records.frontier import Manifest
 from casebits_dagster.records.layout import ADMISSION, ARRAY_NAMES, DOCUMENTS, EOD_ID, RECEIPT, Home
 from casebits_dagster.records.mix import SHARD_SUFFIXES, TRAIN, CodecFormat, MixReport, SourceUsed, SplitFiles, val_name
+from casebits_dagster.records.recipe import Slice
+from casebits_dagster.records.record import micro
 from casebits_dagster.records.region import Pins, Receipt, Separator, SplitPin
 
 Table = NDArray[Any]
@@ -25,14 +28,33 @@ INDEXED = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class AdmittedRegion:
-    """One region as its manifest entry has it: token streams by name, cuts, and its documents' ids and clusters (-1:
-    none)."""
+    """One region as its manifest entry has it: token streams by name (none where only its documents were asked for),
+    cuts, and its documents' ids, clusters (-1: none), scores in millionths by metric, and case classes.
 
+    Scores and classes are those that the recipe asks for."""
+
+    generation: str
     streams: dict[str, NDArray[np.uint16]]
     offsets: NDArray[np.int64]
     document_ids: NDArray[np.void]
     clusters: NDArray[np.int64]
+    scores: dict[str, NDArray[np.int64]]
+    classes: NDArray[np.int64] | None
     split: SplitPin
+
+    def inside(self, part: Slice) -> NDArray[np.bool_]:
+        """Return which documents meet every condition of a slice."""
+        tokens, found = np.diff(self.offsets), np.full(len(self.document_ids), part.generation == self.generation)
+        if part.generation != self.generation:
+            return found
+        ranges = [(tokens, part.token_range), *((self.scores[name], held) for name, held in part.score_ranges.items())]
+        for values, held in ranges:
+            found &= (values >= held.start) & (values < held.stop)
+        if part.clusters:
+            found &= np.isin(self.clusters, part.clusters)
+        if part.case_classes is not None and self.classes is not None:
+            found &= np.isin(self.classes, [CLASSES.index(name) for name in part.case_classes])
+        return found
 
     def validation(self, documents: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which of these documents the split puts on the validation side."""
@@ -58,13 +80,20 @@ class PinnedFrontier:
         if self.manifest.generation != source.generation:
             raise Refused("GENERATION_MISMATCH", str(path), expected=source.generation, read=self.manifest.generation)
         self._regions: dict[int, AdmittedRegion] = {}
+        asked = [part for part in report.recipe.slices if part.generation == self.name]
+        self._metrics = sorted({metric for part in asked for metric in part.scores or ()})
+        self._classed = any(part.case_classes is not None for part in asked)
 
     def region(self, index: int) -> AdmittedRegion:
         if index not in self._regions:
             self._regions[index] = self._open(index)
         return self._regions[index]
 
-    def _open(self, index: int) -> AdmittedRegion:
+    def documents_of(self, index: int) -> AdmittedRegion:
+        """Return a region for what it says of its documents: without its streams, unless it was opened for them."""
+        return self._regions.get(index) or self._open(index, streams=self._classed)
+
+    def _open(self, index: int, *, streams: bool = True) -> AdmittedRegion:
         if index >= len(self.manifest.regions):
             count = len(self.manifest.regions)
             where = f"{self.name}: region {index:05d}"
@@ -73,20 +102,27 @@ class PinnedFrontier:
         folder = self.folder.root / entry.path
         hashes = {file.name: (file.bytes, file.sha256) for file in entry.files}
         names = ARRAY_NAMES[self.codec]
-        arrays = {"ids": names.ids} | ({"cases": names.cases} if names.cases else {})
+        arrays = {"ids": names.ids} | ({"cases": names.cases} if names.cases else {}) if streams else {}
         # All of them, the admission too: what is not admitted does not exist for a mix.
-        for name in sorted({*hashes, *arrays.values(), names.offsets, DOCUMENTS, RECEIPT, ADMISSION}):
+        listed = {*arrays.values(), names.offsets, DOCUMENTS, RECEIPT, ADMISSION}
+        for name in sorted(listed | ({*hashes} if streams else set())):
             if name not in hashes:
                 raise Refused("FILE_MISSING", f"{entry.path}/{name}", "is not in the manifest")
             require_file(folder / name, *hashes[name])
         where = f"{self.name} {index:05d}/{DOCUMENTS}"
         lines: list[Any] = [parse(line, where) for line in (folder / DOCUMENTS).read_bytes().splitlines(keepends=True)]
+        pins = self._pins(folder / RECEIPT, f"{self.name} {index:05d}/{RECEIPT}")
+        held = {stream: read_array(folder / name, "<u2") for stream, name in arrays.items()}
+        offsets = read_array(folder / names.offsets, "<u8").astype(np.int64)
         return AdmittedRegion(
-            streams={stream: read_array(folder / name, "<u2") for stream, name in arrays.items()},
-            offsets=read_array(folder / names.offsets, "<u8").astype(np.int64),
+            generation=self.name,
+            streams=held,
+            offsets=offsets,
             document_ids=np.frombuffer(bytes.fromhex("".join(line["id"] for line in lines)), "V16"),
             clusters=np.array([-1 if line["cluster"] is None else line["cluster"] for line in lines], np.int64),
-            split=self._pins(folder / RECEIPT, f"{self.name} {index:05d}/{RECEIPT}").split,
+            scores={name: _scores(lines, name, where) for name in self._metrics},
+            classes=case_classes(pins.codec, self.folder.codec, held, offsets) if self._classed else None,
+            split=pins.split,
         )
 
     def _pins(self, path: Path, where: str) -> Pins:
@@ -168,6 +204,14 @@ class Split:
                 for stream, content in region.streams.items():
                     found[stream][there] = np.take(content, here)
         return found
+
+
+def _scores(lines: list[Any], metric: str, where: str) -> NDArray[np.int64]:
+    """Return what the lines record of a metric, in millionths."""
+    for number, line in enumerate(lines):
+        if metric not in line.get("scores", {}):
+            raise RecordError("JSON_INVALID", f"{where}: line {number}: scores.{metric}", "field is missing")
+    return np.array([micro(line["scores"][metric]) for line in lines], np.int64)
 
 
 def require_file(path: Path, size: int, digest: str) -> None:

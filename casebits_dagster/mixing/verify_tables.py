@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from casebits_dagster.mixing.verify_sources import AdmittedRegion, Split, Table
 from casebits_dagster.records.errors import CasebitsError
-from casebits_dagster.records.mix import KINDS, SEGMENTS, TABLE, TRAIN, MixReport
+from casebits_dagster.records.mix import DOCUMENT_FIELDS, KINDS, SEGMENTS, TABLE, TRAIN, MixReport
 from casebits_dagster.records.recipe import Slice
 
 _WHOLE, _CHUNK, _TAIL, _FLOATED, _CUT = range(len(KINDS))
@@ -55,28 +55,18 @@ def _check_documents_of(region: AdmittedRegion, rows: Table, where: list[str], v
 
 
 def check_domains(split: Split, slices: Sequence[Slice], edges: Sequence[int]) -> None:
-    """Domain and bucket of every row follow from its cluster and length (MIX_DOMAIN).
-
-    Case classes are not counted again: a document may be of any slice with classes that it else fits.
-    """
+    """Domain and bucket of every row follow from its cluster, length, case class and scores (MIX_DOMAIN)."""
     table = split.documents
-    clusters = np.empty(len(table), np.int64)
-    for region, places in split.by_region(table):
-        clusters[places] = region.clusters[table["index"][places]]
     fits = np.empty((len(slices), len(table)), bool)
-    names = np.array([frontier.name for frontier in split.frontiers])[table["generation"]]
-    for k, part in enumerate(slices):
-        low, high = part.token_range.start, part.token_range.stop
-        inside = (names == part.generation) & (low <= table["tokens"]) & (table["tokens"] < high)
-        fits[k] = inside & (not part.clusters or np.isin(clusters, part.clusters))
+    for region, places in split.by_region(table):
+        for k, part in enumerate(slices):
+            fits[k, places] = region.inside(part)[table["index"][places]]
     said = table["domain"].astype(np.int64)
     for at in first(said >= len(slices)):
         fail("MIX_DOMAIN", f"{TABLE}[{at}]", "domain", expected=f"below {len(slices)}", read=int(said[at]))
-    sure = fits & np.array([part.case_classes is None for part in slices])[:, None]
-    wrong = ~fits[said, np.arange(len(table))]
-    sure[said, np.arange(len(table))] = False
+    wrong = ~fits[said, np.arange(len(table))] | (fits.sum(axis=0) != 1)
     buckets = np.searchsorted(np.array(edges, np.int64), table["tokens"], side="right")
-    for at in first(wrong | sure.any(axis=0) | (buckets != table["bucket"])):
+    for at in first(wrong | (buckets != table["bucket"])):
         expected = np.flatnonzero(fits[:, at]).tolist(), int(buckets[at])
         read = [int(said[at])], int(table["bucket"][at])
         fail("MIX_DOMAIN", f"{TABLE}[{at}]", "domain and bucket", expected=expected, read=read)
@@ -89,6 +79,94 @@ def check_uses(table: Table, caps: NDArray[np.int64]) -> None:
     allowed = caps[table["domain"], table["bucket"]]
     for at in first(uses > allowed):
         fail("MIX_EPOCHS", f"{TABLE}[{at}]", expected=f"at most {allowed[at]} uses", read=int(uses[at]))
+
+
+def eligible(split: Split, slices: Sequence[Slice], edges: Sequence[int]) -> tuple[Table, NDArray[np.bool_]]:
+    """Return every document of the sources that is in a slice, as rows of DOCUMENT_FIELDS in their order, and which of
+    them are validation documents. Reads documents.jsonl of every region."""
+    tables, sides = [np.empty(0, DOCUMENT_FIELDS)], [np.empty(0, bool)]
+    for number, frontier in enumerate(split.frontiers):
+        for index in range(len(frontier.manifest.regions)):
+            region = frontier.documents_of(index)
+            fits = np.array([region.inside(part) for part in slices])
+            rows = np.flatnonzero(fits.any(axis=0))
+            found = np.zeros(len(rows), DOCUMENT_FIELDS)
+            found["id"], found["tokens"] = region.document_ids[rows], np.diff(region.offsets)[rows]
+            found["generation"], found["region"], found["index"] = number, index, rows
+            found["domain"] = fits[:, rows].argmax(axis=0)
+            found["bucket"] = np.searchsorted(np.array(edges, np.int64), found["tokens"], side="right")
+            tables.append(found)
+            sides.append(region.validation(rows))
+    return np.concatenate(tables), np.concatenate(sides)
+
+
+def check_complete(split: Split, wanted: Table) -> None:
+    """A merge holds every train document of its sources, each once (MIX_COMPLETE)."""
+    read, expected = (_places(rows) for rows in (split.documents, wanted))
+    for place in np.setxor1d(read, expected)[:1].tolist():
+        times = int(np.isin(place, expected)), int((read == place).sum())
+        fail("MIX_COMPLETE", f"{TABLE}: {_named(place)}", "times", expected=times[0], read=times[1])
+    places, counts = np.unique(read, return_counts=True)
+    for at in first(counts != 1):
+        fail("MIX_COMPLETE", f"{TABLE}: {_named(int(places[at]))}", "times", expected=1, read=int(counts[at]))
+
+
+def _places(rows: Table) -> NDArray[np.int64]:
+    """Return generation, region and index of documents in one number."""
+    region, index = rows["region"].astype(np.int64), rows["index"].astype(np.int64)
+    return np.asarray(rows["generation"].astype(np.int64) << 54 | region << 32 | index)
+
+
+def _named(place: int) -> str:
+    return f"source {place >> 54} region {place >> 32 & 0x3FFFFF:05d} document {place & 0xFFFFFFFF}"
+
+
+def check_supply(
+    report: MixReport,
+    candidates: Table,
+    validation: NDArray[np.bool_],
+    caps: NDArray[np.int64],
+    excluded: NDArray[np.void],
+) -> None:
+    """What there was to choose from is recounted from the regions: excluded, repeated and unfit documents left out,
+    every epoch counted (MIX_SUPPLY). A merge takes repeats as they are."""
+    recipe, said = report.recipe, report.selection
+    out, again, unfit = np.isin(candidates["id"], excluded), np.zeros(len(candidates), bool), 0
+    if recipe.selection:
+        again[:] = True
+        again[np.unique(candidates["id"], return_index=True)[1]] = False
+        again &= ~out
+    left = candidates[~out & ~again & ~validation]
+    if recipe.aligned:
+        closed = _closable(left["tokens"].astype(np.int64), recipe.sequence_length)
+        left, unfit = left[closed], int((~closed).sum())
+    expected = int(out.sum()), int(again.sum()), unfit
+    read = said.excluded_documents, said.duplicate_documents, said.unfit_documents
+    if read != expected:
+        fail("MIX_SUPPLY", "selection", "excluded, repeated, unfit documents", expected=expected, read=read)
+    held = np.zeros((2, *caps.shape), np.int64)
+    np.add.at(held[0], (left["domain"], left["bucket"]), 1)
+    np.add.at(held[1], (left["domain"], left["bucket"]), left["tokens"].astype(np.int64))
+    held *= caps
+    shape = len(said.domains), len(said.lengths)
+    if shape != caps.shape or len(said.cells) != caps.size:
+        fail("MIX_SUPPLY", "selection", "domains, lengths", expected=caps.shape, read=shape)
+    cells = list(zip(held[0].ravel().tolist(), held[1].ravel().tolist(), strict=True))
+    for number, (cell, counted) in enumerate(zip(said.cells, cells, strict=True)):
+        told = cell.supply_documents, cell.supply_tokens
+        if told != counted:
+            fail("MIX_SUPPLY", f"selection.cells[{number}]", "documents, tokens", expected=counted, read=told)
+    for margins, axis in ((said.domains, 1), (said.lengths, 0)):
+        for margin, total in zip(margins, held[1].sum(axis=axis).tolist(), strict=True):
+            if margin.supply_tokens != total:
+                fail("MIX_SUPPLY", f"selection: {margin.name}", "tokens", expected=total, read=margin.supply_tokens)
+
+
+def _closable(lengths: NDArray[np.int64], window: int) -> NDArray[np.bool_]:
+    """Return which documents leave at the end of their last window no room, or room for the shortest of all; where
+    that one is longer than a 16th of a window, none is left out."""
+    room, shortest = -lengths % window, int(lengths.min(initial=window))
+    return np.asarray((room == 0) | (room >= shortest) | (16 * shortest > window))
 
 
 def check_interleaved(split: Split) -> None:

@@ -224,12 +224,27 @@ class WindowDomains(Record):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class BigramReference(Record):
+    """The entropy of a token given the one before it, estimated from `runs` sampled runs of `run_tokens` neighbours
+    inside windows: `low_nats` is too low, as most pairs are seen once, `high_nats` corrects that too far."""
+
+    runs: Positive
+    run_tokens: Positive
+    low_nats: Decimal
+    high_nats: Decimal
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LossReference(Record):
-    """Nats a token. A run that settles near `unigram_nats` has learned token frequencies only."""
+    """Nats a token. A run that settles near `unigram_nats` has learned token frequencies only; one that knows what one
+    token tells of the next lies between the ends of `bigram` (absent in older reports)."""
+
+    LEFT_OUT: ClassVar[frozenset[str]] = frozenset({"bigram"})
 
     vocabulary_size: Positive
     uniform_nats: Decimal
     unigram_nats: Decimal
+    bigram: BigramReference | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Literal
 
 from casebits_dagster.records.canonical import LARGEST
 from casebits_dagster.records.errors import RecordError
-from casebits_dagster.records.record import AtLeast, Count, Name, Positive, Record, Text
+from casebits_dagster.records.record import AtLeast, Count, Name, Positive, Record, Text, micro, micro_text
 from casebits_dagster.records.region import Separator
 
 CaseClass = Literal["lower", "capitalised", "upper", "mixed", "no letters"]
@@ -22,13 +22,30 @@ CELLS = 16_384
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Bounds(Record):
+    """What a recorded score may be, as in a filter policy: `at_least` to `at_most`, equal is inside."""
+
+    LEFT_OUT: ClassVar[frozenset[str]] = frozenset({"at_least", "at_most"})
+
+    at_least: Decimal | None = None
+    at_most: Decimal | None = None
+
+    @property
+    def millionths(self) -> range:
+        """The scores inside, in the integers in which they are recorded."""
+        low = -LARGEST if self.at_least is None else micro(self.at_least)
+        return range(low, (LARGEST if self.at_most is None else micro(self.at_most)) + 1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Slice(Record):
     """Documents of one generation: those that meet every condition that is given, the whole generation when none is.
 
-    `clusters` (-1: documents without one); `min_tokens` to `max_tokens`, separator included; `case_classes`.
+    `clusters` (-1: documents without one); `min_tokens` to `max_tokens`, separator included; `case_classes`; `scores`,
+    bounds by metric of the generation's filter policy.
     """
 
-    LEFT_OUT: ClassVar[frozenset[str]] = frozenset({"min_tokens", "max_tokens", "case_classes"})
+    LEFT_OUT: ClassVar[frozenset[str]] = frozenset({"min_tokens", "max_tokens", "case_classes", "scores"})
 
     name: Name
     generation: Name
@@ -36,6 +53,12 @@ class Slice(Record):
     min_tokens: Positive | None = None
     max_tokens: Positive | None = None
     case_classes: tuple[CaseClass, ...] | None = None
+    scores: dict[str, Bounds] | None = None
+
+    @property
+    def score_ranges(self) -> dict[str, range]:
+        """The scores it takes, in millionths, by metric."""
+        return {metric: bounds.millionths for metric, bounds in (self.scores or {}).items()}
 
     @property
     def token_range(self) -> range:
@@ -44,14 +67,18 @@ class Slice(Record):
 
     def overlap(self, other: Slice) -> str:
         """Return in words which documents both take; nothing when no document can be in both."""
-        low = max(self.token_range.start, other.token_range.start)
-        high = min(self.token_range.stop, other.token_range.stop) - 1
+        low, high = _common(self.token_range, other.token_range)
         clusters = _both(self.clusters, other.clusters)
         classes = _both(self.case_classes or (), other.case_classes or ())
-        if self.generation != other.generation or low > high or not clusters or not classes:
+        mine, others = self.score_ranges, other.score_ranges
+        scores = {metric: _common(mine[metric], others[metric]) for metric in sorted(mine.keys() & others.keys())}
+        if self.generation != other.generation or not clusters or not classes:
+            return ""
+        if low > high or any(least > most for least, most in scores.values()):
             return ""
         tokens = f"{low} to {high}" if high < LARGEST else f"{low} or more"
-        return f"{self.generation}: clusters {clusters}, {tokens} tokens, case classes {classes}"
+        told = "".join(f", {metric} {_between(least, most)}" for metric, (least, most) in scores.items())
+        return f"{self.generation}: clusters {clusters}, {tokens} tokens, case classes {classes}{told}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,10 +148,13 @@ class Aligned(Record):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interleaved(Record):
     """A merge of all train documents of some sources, each in its frontier's order: a run of whole documents of about
-    `chunk_tokens` from each in turn."""
+    `chunk_tokens` from each in turn. `validation_windows` come from the sources' validation documents only."""
+
+    LEFT_OUT: ClassVar[frozenset[str]] = frozenset({"validation_windows"})
 
     chunk_tokens: Positive
     sources: tuple[Slice, ...]
+    validation_windows: Positive | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,10 +163,13 @@ class Recipe(Record):
     sources that are `interleaved`.
 
     Windows are shuffled unless `order` says that every step of `windows_per_step` windows has the mix's shares. A
-    `separator` that is stated must be that of the sources.
+    `separator` that is stated must be that of the sources. A mix of `production` is made by hand only; any other is
+    made again when a frontier it draws on grows.
     """
 
-    LEFT_OUT: ClassVar[frozenset[str]] = frozenset({"order", "windows_per_step", "separator", "interleaved"})
+    LEFT_OUT: ClassVar[frozenset[str]] = frozenset(
+        {"order", "windows_per_step", "separator", "interleaved", "production"}
+    )
 
     mix: Name
     description: Text
@@ -151,6 +184,7 @@ class Recipe(Record):
     order: Literal["shuffled", "stratified"] | None = None
     windows_per_step: Positive | None = None
     separator: Separator | None = None
+    production: bool | None = None
 
     @property
     def slices(self) -> tuple[Slice, ...]:
@@ -234,6 +268,11 @@ def _slice_rules(slices: Sequence[Slice]) -> Iterator[Rule]:
         yield ".max_tokens", len(part.token_range) > 0, f"of {part.name}: at least its min_tokens {part.min_tokens}"
         yield ".clusters", len(set(part.clusters)) == len(part.clusters), f"of {part.name}: each once"
         yield ".case_classes", part.case_classes != (), f"of {part.name}: one or more, or not given"
+        yield ".scores", part.scores != {}, f"of {part.name}: one or more, or not given"
+        for metric, bounds in (part.scores or {}).items():
+            field, given = f".scores.{metric}", bounds.at_least is not None or bounds.at_most is not None
+            yield field, given, f"of {part.name}: at_least, at_most or both"
+            yield field, len(bounds.millionths) > 0, f"of {part.name}: at_most at least at_least {bounds.at_least}"
     for one, other in combinations(slices, 2):
         both = one.overlap(other)
         yield ".clusters", not both, f"no document in two domains: {one.name} and {other.name} take {both}"
@@ -265,6 +304,18 @@ def _both(mine: Sequence[int | str], others: Sequence[int | str]) -> str:
     if mine and others:
         return ", ".join(str(value) for value in mine if value in others)
     return ", ".join(map(str, mine or others)) or "all"
+
+
+def _common(one: range, other: range) -> tuple[int, int]:
+    """Return the least and the most that both hold; they hold nothing in common when the least is more."""
+    return max(one.start, other.start), min(one.stop, other.stop) - 1
+
+
+def _between(least: int, most: int) -> str:
+    """Return the bounds of a score in words."""
+    if most == LARGEST:
+        return f"{micro_text(least)} or more" if least > -LARGEST else "any"
+    return f"{micro_text(least)} to {micro_text(most)}" if least > -LARGEST else f"{micro_text(most)} or less"
 
 
 def _shares(shares: Sequence[Decimal]) -> tuple[bool, str]:

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +18,9 @@ from numpy.typing import NDArray
 from casebits_dagster.codec.bytetable import ByteTable
 from casebits_dagster.codec.mixture import COMPONENTS, Mixture
 from casebits_dagster.records.digests import sha256
-from casebits_dagster.records.layout import GenerationFolder
+from casebits_dagster.records.errors import RecordError
+from casebits_dagster.records.layout import DOCUMENTS, GenerationFolder
+from casebits_dagster.records.record import micro
 from casebits_dagster.regions.read import Region
 from casebits_dagster.stores.local import LocalStore
 
@@ -59,20 +64,73 @@ def cached_index(folder: GenerationFolder, index: int, region: Region, table: By
     The stamp names what the rows were made from and their own hash: rot, a truncated file and another region's rows are
     all just a cache that is remade.
     """
-    path = folder.index(index)
-    stamp, pins = path.with_suffix(".stamp"), region.receipt.pins.codec
+    path, pins = folder.index(index), region.receipt.pins.codec
     made_from = f"{_VERSION} {region.receipt.content_id} {pins.mixture_sha256}"
-    if path.is_file() and stamp.is_file():
-        raw = path.read_bytes()
-        if stamp.read_bytes() == f"{made_from} {sha256(raw)}\n".encode():
-            found: NDArray[np.void] = np.load(io.BytesIO(raw))
-            return found
+    if (raw := _stamped(path, made_from)) is not None:
+        found: NDArray[np.void] = np.load(io.BytesIO(raw))
+        return found
     mixture = Mixture.load(folder.codec / "mixture.npz", table) if pins.mixture_sha256 else None
     rows = index_region(region, mixture)
     content = io.BytesIO()
     np.save(content, rows)
-    _keep({path: content.getvalue(), stamp: f"{made_from} {sha256(content.getvalue())}\n".encode()})
+    _keep_stamped(path, made_from, content.getvalue())
     return rows
+
+
+def cached_scores(region: Region, metrics: Sequence[str]) -> NDArray[np.int64]:
+    """Return what a region recorded of its documents, in millionths, "<i8" (len(metrics), D).
+
+    Each metric is a column of its own beside the index, `index/<id>.<metric>.npy`, with a stamp as the index has; only
+    those that are asked for are read. Raises RecordError on a metric that the region did not record.
+    """
+    folder = GenerationFolder(region.folder.parents[1])
+    scores, lines = np.empty((len(metrics), len(region)), "<i8"), list[dict[str, Any]]()
+    for number, name in enumerate(metrics):
+        path = folder.index(region.receipt.region.index).with_suffix(f".{name}.npy")
+        made_from = f"{_VERSION} {region.receipt.content_id} {name}"
+        raw = _stamped(path, made_from)
+        if raw is None:
+            lines = lines or region.documents()
+            raw = _column(region, lines, name)
+            _keep_stamped(path, made_from, raw)
+        scores[number] = np.load(io.BytesIO(raw))
+    return scores
+
+
+def recorded_metrics(region: Region) -> tuple[str, ...]:
+    """Return the metrics that a region recorded, sorted; none when it has no document."""
+    with (region.folder / DOCUMENTS).open("rb") as lines:
+        first = lines.readline()
+    return tuple(sorted(json.loads(first)["scores"])) if first else ()
+
+
+def _column(region: Region, lines: list[dict[str, Any]], name: str) -> bytes:
+    """Return the scores of one metric as a `.npy`."""
+    for line in lines[:1]:
+        if name not in line["scores"]:
+            where, expected = f"{region.folder / DOCUMENTS}: scores.{name}", ", ".join(sorted(line["scores"]))
+            raise RecordError("JSON_INVALID", where, expected=f"one of {expected}", read=name)
+    content = io.BytesIO()
+    np.save(content, np.array([micro(line["scores"][name]) for line in lines], "<i8"))
+    return content.getvalue()
+
+
+def _stamped(path: Path, made_from: str) -> bytes | None:
+    """Return a cache file whose stamp says that it was made from this, and not changed since."""
+    stamp = path.with_suffix(".stamp")
+    if path.is_file() and stamp.is_file():
+        raw = path.read_bytes()
+        if stamp.read_bytes() == _stamp(made_from, raw):
+            return raw
+    return None
+
+
+def _stamp(made_from: str, raw: bytes) -> bytes:
+    return f"{made_from} {sha256(raw)}\n".encode()
+
+
+def _keep_stamped(path: Path, made_from: str, raw: bytes) -> None:
+    _keep({path: raw, path.with_suffix(".stamp"): _stamp(made_from, raw)})
 
 
 def _keep(files: dict[Path, bytes]) -> None:

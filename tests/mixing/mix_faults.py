@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import tests.mixing.mix_mutations as m
+from tests.mixing.corpus import recipe
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,11 @@ MIX_FAULTS = (
         "MIX_DOMAIN",
         m.table("documents.npy", lambda rows: rows["domain"].__setitem__(0, 1 - rows["domain"][0])),
     ),
+    MixFault("a document in a domain of other scores", "MIX_DOMAIN", m.other_domain(0, 1), m.SCORED),
+    MixFault("a document in a domain of other case classes", "MIX_DOMAIN", m.other_domain(0, 2), m.SCORED),
+    MixFault("a document hidden from the choice", "MIX_SUPPLY", m.rebuilt(recipe, m.hide)),
+    MixFault("a document missing in a merge", "MIX_COMPLETE", m.rebuilt(m.merge_recipe, m.hide), m.MERGE),
+    MixFault("a document twice in a merge", "MIX_COMPLETE", m.rebuilt(m.merge_recipe, m.repeat), m.MERGE),
     MixFault("a document lost, counts and files adapted", "MIX_CONSERVATION", m.lose_window()),
     MixFault("a document lost, conservation adapted too", "MIX_CONSERVATION", m.lose_window("conservation")),
     MixFault(
@@ -91,10 +97,24 @@ MIX_FAULTS = (
     MixFault(
         "report: achieved share of a domain", "MIX_TARGETS", m.number("selection", "domains", 1, "achieved_share")
     ),
+    MixFault("report: supply of a cell", "MIX_SUPPLY", m.number("selection", "cells", 2, "supply_tokens")),
+    MixFault("report: documents in the supply", "MIX_SUPPLY", m.number("selection", "cells", 0, "supply_documents")),
+    MixFault("report: supply of a domain", "MIX_SUPPLY", m.number("selection", "domains", 1, "supply_tokens")),
+    MixFault("report: supply of a length", "MIX_SUPPLY", m.number("selection", "lengths", 1, "supply_tokens")),
+    MixFault("report: supply by score", "MIX_SUPPLY", m.number("selection", "cells", 1, "supply_tokens"), m.SCORED),
+    MixFault("report: supply of a merge", "MIX_SUPPLY", m.number("selection", "cells", 0, "supply_tokens"), m.MERGE),
+    MixFault("report: excluded documents", "MIX_SUPPLY", m.number("selection", "excluded_documents"), m.SECOND),
+    MixFault("report: repeated documents", "MIX_SUPPLY", m.number("selection", "duplicate_documents")),
+    MixFault("report: documents that no window can close", "MIX_SUPPLY", m.number("selection", "unfit_documents")),
     MixFault("report: tails", "MIX_TAILS", m.number("tails", "floated")),
     MixFault("report: domains in windows", "MIX_WINDOWS", m.number("window_domains", "mixed_windows")),
     MixFault("report: deviation of a step's shares", "MIX_ORDER", m.number("orders", 0, "step_tokens")),
     MixFault("report: entropy of the ids", "MIX_LOSS_REFERENCE", m.number("loss_reference", "unigram_nats")),
+    MixFault(
+        "report: entropy of a token given the one before",
+        "MIX_LOSS_REFERENCE",
+        m.number("loss_reference", "bigram", "low_nats"),
+    ),
     MixFault("report: another recipe", "MIX_RECIPE", m.report(lambda value: value["recipe"].__setitem__("seed", "x"))),
     MixFault("report: a foreign frontier's hash", "MANIFEST_HASH", m.report(m.foreign_frontier)),
     MixFault(

@@ -1,7 +1,8 @@
 """What can be done to a mix: one function a mutation, each on the files of a built mix.
 
 `MARKED` and its concatenated `CONTROL` have masks and a separator at the end of each document, `PLAIN` has ids alone
-and a separator at the start, `SECOND` excludes the documents of `MARKED`.
+and a separator at the start, `SECOND` excludes the documents of `MARKED`. `SCORED` has domains by case class and score,
+`MERGE` is interleaved.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -23,12 +26,14 @@ from casebits_dagster.records.canonical import canonical
 from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.layout import Home
 from casebits_dagster.records.mix import KINDS, MANIFEST
-from casebits_dagster.records.recipe import Aligned, Domain
+from casebits_dagster.records.recipe import Aligned, Bounds, Domain, Interleaved, Lengths, Recipe, Slice
 from tests.mixing.corpus import control, corpus, recipe
 from tests.mixing.plain_corpus import plain_corpus
+from tests.mixing.scored_corpus import METRIC, scored_corpus
 
 LENGTH, PER_SHARD = 64, 32
 MARKED, CONTROL, PLAIN, SECOND = "tiny_aligned", "tiny_aligned_control", "plain", "second"
+SCORED, MERGE = "by_score", "merge"
 IDS, CASES, BIN = "train_000000.ids.u16le", "train_000000.case.u16le", "train_000000.bin"
 Change = Callable[[Home, Path], None]
 
@@ -43,6 +48,30 @@ def build_all(home: Home) -> None:
     domains = (Domain(name="all", generation="other", share=Decimal(1)),)
     floats = recipe(mix=PLAIN, domains=domains, aligned=Aligned(tails="float"))
     build_mix(floats, {"other": plain_corpus(home, "other")}, home)
+    build_mix(scored_recipe(), {"scored": scored_corpus(home)}, home)
+    build_mix(merge_recipe(), source, home)
+
+
+def scored_recipe() -> Recipe:
+    """Return a recipe of small letters, well and badly scored, and of all other documents."""
+    half = {"at_least": Bounds(at_least=Decimal("0.5")), "below": Bounds(at_most=Decimal("0.499999"))}
+    lower: dict[str, Any] = {"generation": "scored", "case_classes": ("lower",), "share": Decimal("0.25")}
+    others: tuple[Any, ...] = ("capitalised", "upper", "mixed", "no letters")
+    domains = (
+        *(Domain(name=name, scores={METRIC: bounds}, **lower) for name, bounds in half.items()),
+        Domain(name="others", generation="scored", case_classes=others, share=Decimal("0.5")),
+    )
+    lengths = Lengths(edges=(), profile=(Decimal(1),))
+    return recipe(mix=SCORED, windows=20, domains=domains, lengths=lengths, validation_windows=0)
+
+
+def merge_recipe() -> Recipe:
+    parts = (
+        Slice(name="zero", generation="tiny", clusters=(0,)),
+        Slice(name="others", generation="tiny", clusters=(1, 2)),
+    )
+    merge = Interleaved(chunk_tokens=50, sources=parts)
+    return recipe(mix=MERGE, strategy="interleaved", selection=None, aligned=None, interleaved=merge)
 
 
 def seal(folder: Path) -> None:
@@ -308,6 +337,33 @@ def exclude_itself(home: Home, folder: Path) -> None:
     seal(earlier)
     digest = sha256((earlier / MANIFEST).read_bytes())
     report(lambda value: value["mixes"][0].__setitem__("manifest_sha256", digest))(home, folder)
+
+
+def other_domain(domain: int, wrong: int) -> Change:
+    """Put the first document of a domain into another one."""
+    return table("documents.npy", lambda rows: rows["domain"].__setitem__(np.argmax(rows["domain"] == domain), wrong))
+
+
+def rebuilt(made: Callable[[], Recipe], change: Callable[[NDArray[Any]], NDArray[Any]]) -> Change:
+    """Build the mix again, soundly, out of other index rows than the frontier has."""
+
+    def mutate(home: Home, folder: Path) -> None:
+        shutil.rmtree(folder)
+        with tempfile.TemporaryDirectory() as elsewhere:
+            source = corpus(Home(Path(elsewhere)))
+        other = replace(source, documents=2 * source.documents, rows=lambda number: change(source.rows(number)))
+        build_mix(made(), {"tiny": other}, home)
+
+    return mutate
+
+
+def hide(rows: NDArray[Any]) -> NDArray[Any]:
+    """Leave out the first train document of every region."""
+    return np.delete(rows, np.flatnonzero(rows["split"] == 0)[:1])
+
+
+def repeat(rows: NDArray[Any]) -> NDArray[Any]:
+    return np.insert(rows, 0, rows[:1]) if len(rows) else rows
 
 
 # --- the manifest and the sources ---------------------------------------------------------------------------------

@@ -15,9 +15,9 @@ from casebits_dagster.mixing.choose import choose
 from casebits_dagster.mixing.sources import MixSource
 from casebits_dagster.publication.consume import open_frontier
 from casebits_dagster.publication.mix_sources import mix_sources
-from casebits_dagster.records.errors import Refused
+from casebits_dagster.records.errors import RecordError, Refused
 from casebits_dagster.records.layout import Home
-from casebits_dagster.records.recipe import Domain, Interleaved, Recipe, Slice
+from casebits_dagster.records.recipe import Bounds, Domain, Interleaved, Lengths, Recipe, Slice
 from casebits_dagster.records.region import Separator
 from tests.mixing.corpus import control, corpus, publish, recipe
 
@@ -108,3 +108,62 @@ def test_a_control_states_the_separator_too(home: Home) -> None:
     stated = replace(control(recipe()), separator=Separator(id=0, at="start"))
     begin = "CODEC_PIN generation tiny: separator: is not what the recipe states"
     assert refusal(stated, source, home)[: len(begin)] == begin
+
+
+def _scored(**bounds: Bounds) -> Recipe:
+    """Return a recipe over two domains of the sample, of which the first has these bounds of scores, the second not."""
+    clusters = sorted({2, 5, 11, 14, 16, 17, 19, 20} - {17})
+    return recipe(
+        windows=100,
+        domains=(
+            Domain(name="a", generation="sample", clusters=(17,), share=Decimal("0.5"), scores=bounds),
+            Domain(name="b", generation="sample", clusters=tuple(clusters), share=Decimal("0.5")),
+        ),
+        lengths=Lengths(edges=(), profile=(Decimal(1),)),
+        validation_windows=0,
+    )
+
+
+def test_a_domain_takes_the_documents_whose_scores_are_inside_its_bounds(sample_home: Home) -> None:
+    sources = mix_sources(["sample"], sample_home)
+    regions = [open_frontier(sample_home.root, "sample").region(k) for k in range(14)]
+    lines = {line["id"]: line for region in regions for line in region.documents() if line["cluster"] == 17}
+    shares = sorted(line["scores"]["symbol_share"] for line in lines.values())
+    # An observed score is a bound, so that it tells whether equal is inside.
+    least, most = Decimal(shares[len(shares) // 4]), Decimal(shares[3 * len(shares) // 4])
+    everything = merge(
+        Slice(
+            name="a", generation="sample", clusters=(17,), scores={"symbol_share": Bounds(at_least=least, at_most=most)}
+        )
+    )
+    chosen = choose(everything, sources, sample_home).train
+    inside = {
+        name
+        for name, line in lines.items()
+        if least <= Decimal(line["scores"]["symbol_share"]) <= most and line["split"] == "train"
+    }
+    assert {bytes(name).hex() for name in chosen["id"]} == inside
+    assert 0.4 * len(lines) < len(inside) < 0.6 * len(lines)
+    selected = choose(_scored(symbol_share=Bounds(at_most=most)), sources, sample_home).train
+    low = {bytes(name).hex() for name in selected["id"][selected["domain"] == 0]}
+    assert {name for name in low if Decimal(lines[name]["scores"]["symbol_share"]) > most} == set()
+
+
+def test_a_metric_that_the_policy_does_not_record_is_refused(sample_home: Home) -> None:
+    sources = mix_sources(["sample"], sample_home)
+    with pytest.raises(RecordError) as caught:
+        choose(_scored(englishness=Bounds(at_least=Decimal(1))), sources, sample_home)
+    assert str(caught.value) == (
+        "RECIPE_INVALID mixes/tiny_aligned.toml: selection.domains[0].scores.englishness: of a: not a metric that the "
+        f"policy of sample records, expected one of {', '.join(sources['sample'].metrics)}, read englishness"
+    )
+    assert "symbol_share" in sources["sample"].metrics
+
+
+def test_scores_are_those_of_published_regions(home: Home) -> None:
+    one = recipe(
+        domains=(Domain(name="a", generation="tiny", share=Decimal(1), scores={"x": Bounds(at_least=Decimal(0))}),)
+    )
+    assert refusal(one, {"tiny": corpus(home)}, home) == (
+        "REGION_MISSING generation tiny: scores: expected published regions, read Arrays"
+    )

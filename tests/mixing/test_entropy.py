@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from casebits_dagster.mixing.entropy import ReferencePoints, entropy, reference_points
+from casebits_dagster.mixing.entropy import ReferencePoints, bigram, entropy, reference_points, sampled_runs
+from casebits_dagster.mixing.report import loss_reference
 from casebits_dagster.mixing.seeds import counter_keys
 
 POINTS = ReferencePoints(
@@ -34,12 +36,12 @@ def test_the_estimate_is_that_of_the_paper(counts: list[int]) -> None:
         return float(digamma + (-1) ** n * (steps ** (n - 1) / (steps + 1)).mean())
 
     expected = math.log(total) - sum(n * g(n) for n in counts if n) / total if total else 0.0
-    assert entropy(np.array(counts, np.int64)) == pytest.approx(expected, abs=1e-6)
+    assert float(entropy(np.array(counts, np.int64))) == pytest.approx(expected, abs=1e-6)
 
 
 def test_counts_beyond_the_table_weigh_by_their_logarithm() -> None:
-    assert entropy(np.array([10**9] * 32)) == pytest.approx(math.log(32), abs=1e-9)
-    assert entropy(np.array([4095, 4096, 4097])) == pytest.approx(math.log(3), abs=1e-3)
+    assert float(entropy(np.array([10**9] * 32))) == pytest.approx(math.log(32), abs=1e-9)
+    assert float(entropy(np.array([4095, 4096, 4097]))) == pytest.approx(math.log(3), abs=1e-3)
 
 
 def test_the_estimate_is_nearer_than_the_plain_one() -> None:
@@ -51,7 +53,7 @@ def test_the_estimate_is_nearer_than_the_plain_one() -> None:
     counts = np.bincount(ids)
     shares = counts[counts > 0] / 2000
     plain = -float((shares * np.log(shares)).sum())
-    assert (round(truth, 2), round(plain, 2), round(entropy(counts), 2)) == (6.19, 5.5, 5.9)
+    assert (round(truth, 2), round(plain, 2), round(float(entropy(counts)), 2)) == (6.19, 5.5, 5.9)
 
 
 @pytest.mark.parametrize("tokens", [3_000, 30_000, 300_000])
@@ -92,3 +94,52 @@ def test_a_stream_of_almost_nothing_has_reference_points(tokens: int) -> None:
     rows = np.zeros((1, tokens), np.uint16)
     points = reference_points(np.bincount(rows[0], minlength=1), rows, 1, "seed")
     assert (points.uniform, points.bigram_low >= 0, [*points.information]) == (0.0, True, [1] * (tokens > 1))
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.sampled_from([2, 3, 256, 300, 600]), st.integers(1, 40))
+def test_runs_are_drawn_from_equal_parts_and_stay_inside_their_windows(
+    windows: list[int], length: int, rest: int
+) -> None:
+    # Every id is its own place in the file; a shard has at most `length` tokens after its last window.
+    rest, total = min(rest, length), sum(windows)
+    ids = np.arange(total * length + 1 + length, dtype=np.uint16)
+    begins = np.cumsum([0, *windows]) * length
+    shards = [ids[begin : end + rest] for begin, end in pairwise(begins)]
+    rows = sampled_runs(shards, length, "seed")
+    run, slots = min(256, length), total * (length // min(256, length))
+    # So few runs are all drawn, in order.
+    starts = [window * length + place for window in range(total) for place in range(0, length - run + 1, run)]
+    assert rows.shape == (slots, run)
+    assert rows[:, 0].tolist() == starts
+    assert (np.diff(rows.astype(np.int64), axis=1) == 1).all()
+
+
+def test_of_many_runs_one_is_drawn_from_each_part() -> None:
+    ids = np.arange(3 * 4096 * 2 + 1, dtype=np.uint16)
+    drawn = sampled_runs([ids[: 5000 * 2 + 1], ids[5000 * 2 :]], 2, "seed")[:, 0].astype(int) // 2
+    assert (drawn // 3).tolist() == list(range(4096))
+    assert sorted(np.bincount(drawn % 3).tolist())[0] > 1200
+    assert sampled_runs([], 2, "seed").shape == (0, 2)
+
+
+def test_a_bigram_stays_between_nothing_and_the_unigram() -> None:
+    """Two ids that take turns: the next one is known. In a shuffle it is not."""
+    rows = np.tile(np.array([3, 5], np.uint16), (50, 32))
+    found = bigram(entropy(np.bincount(rows.ravel())), rows, "seed")
+    assert [round(float(value), 2) for value in (found.low, found.high, found.apparent, found.chance)] == [
+        0.0, 0.0, 0.69, 0.0,
+    ]  # fmt: skip
+    assert bigram(entropy(np.array([1, 1])), rows[:1, :1], "seed").high == entropy(np.array([1, 1]))
+
+
+def test_the_reference_points_of_a_report_are_exact_decimals() -> None:
+    # What seems to be known of the next id is more in a shuffle than here: the ends of the range meet.
+    rows = np.array([[1, 2, 1, 2], [1, 3, 1, 3]], np.uint16)
+    counts = np.bincount(rows.ravel())
+    assert loss_reference(counts, 4, rows, "seed").to_dict() == {
+        "vocabulary_size": 4,
+        "uniform_nats": "1.386294",
+        "unigram_nats": "1.039721",
+        "bigram": {"runs": 2, "run_tokens": 4, "low_nats": "0.398793", "high_nats": "0.398793"},
+    }
+    assert loss_reference(counts, 4).bigram is None

@@ -10,6 +10,7 @@ import pytest
 from casebits_dagster.records.errors import RecordError
 from casebits_dagster.records.recipe import (
     Aligned,
+    Bounds,
     Domain,
     Interleaved,
     Lengths,
@@ -62,6 +63,10 @@ def _domains(**changes: Any) -> tuple[Domain, ...]:
     return (replace(Domain(name="a", generation="tiny", share=Decimal(1)), **changes),)
 
 
+def _bounds(least: str | None, most: str | None) -> Bounds:
+    return Bounds(at_least=least and Decimal(least), at_most=most and Decimal(most))  # type: ignore[arg-type]
+
+
 def _two(one: dict[str, Any], other: dict[str, Any]) -> dict[str, tuple[Domain, ...]]:
     """Return two domains, of which the first has all tokens."""
     return {"domains": (*_domains(**one), *_domains(**({"name": "b", "share": Decimal(0)} | other)))}
@@ -71,7 +76,13 @@ FULL = recipe(
     order="stratified",
     windows_per_step=128,
     separator=Separator(id=0, at="end"),
-    domains=_domains(min_tokens=5, max_tokens=9, case_classes=("lower", "no letters"), epochs_by_length=(1, 2, 3)),
+    domains=_domains(
+        min_tokens=5,
+        max_tokens=9,
+        case_classes=("lower", "no letters"),
+        scores={"english": Bounds(at_least=Decimal("0.5")), "digit_share": Bounds(at_most=Decimal("0.2"))},
+        epochs_by_length=(1, 2, 3),
+    ),
 )
 
 
@@ -121,6 +132,17 @@ def test_how_often_a_document_of_each_length_may_be_used() -> None:
             "tiny: clusters 1, 3, 4 to 9 tokens, case classes upper",
         ),
         ({"clusters": (7,), "max_tokens": 9}, {"min_tokens": 9}, "tiny: clusters 7, 9 to 9 tokens, case classes all"),
+        ({"scores": {"x": _bounds(None, "0.499999")}}, {"scores": {"x": _bounds("0.5", None)}}, ""),
+        (
+            {"scores": {"x": _bounds(None, "0.5"), "y": _bounds("1", None)}},
+            {"scores": {"x": _bounds("0.5", None), "y": _bounds("2", None)}},
+            "tiny: clusters all, 0 or more tokens, case classes all, x 0.500000 to 0.500000, y 2.000000 or more",
+        ),
+        (
+            {"scores": {"x": _bounds("-1", None), "y": _bounds(None, "1")}},
+            {"scores": {"z": _bounds(None, "1"), "y": _bounds(None, "7")}},
+            "tiny: clusters all, 0 or more tokens, case classes all, y 1.000000 or less",
+        ),
     ],
 )
 def test_what_two_domains_have_in_common(one: dict[str, Any], other: dict[str, Any], both: str) -> None:
@@ -155,6 +177,13 @@ def test_what_two_domains_have_in_common(one: dict[str, Any], other: dict[str, A
         (_two({"clusters": (1,)}, {}), "selection.domains.clusters"),
         ({"domains": _domains(min_tokens=5, max_tokens=4)}, "selection.domains.max_tokens"),
         ({"domains": _domains(case_classes=())}, "selection.domains.case_classes"),
+        ({"domains": _domains(scores={})}, "selection.domains.scores"),
+        ({"domains": _domains(scores={"x": Bounds()})}, "selection.domains.scores.x"),
+        ({"domains": _domains(scores={"x": _bounds("1", "0.9")})}, "selection.domains.scores.x"),
+        (
+            _two({"scores": {"x": _bounds("0", "1")}}, {"scores": {"x": _bounds("1", None)}}),
+            "selection.domains.clusters",
+        ),
         ({"domains": _domains(epochs_by_length=(1, 2))}, "selection.domains.epochs_by_length"),
         ({"domains": _domains(epochs=2, epochs_by_length=(1, 2, 3))}, "selection.domains.epochs_by_length"),
         ({"lengths": Lengths(edges=tuple(range(1, 16_385)), from_mix="x")}, "selection.lengths.edges"),
@@ -169,6 +198,21 @@ def test_fields_that_do_not_fit_together_are_refused(changes: dict[str, Any], fi
     with pytest.raises(RecordError) as caught:
         recipe(**changes).check("r.toml")
     assert (caught.value.code, caught.value.where) == ("RECIPE_INVALID", f"r.toml: {field}")
+
+
+def test_bounds_of_a_score_are_written_as_a_policy_writes_them(tmp_path: Path) -> None:
+    path = tmp_path / "m.toml"
+    domain = '[[selection.domains]]\nname = "d"\ngeneration = "g"\nshare = 1\n'
+    text = (
+        'mix = "m"\ndescription = "d"\nstrategy = "concatenated"\nsequence_length = 8\nwindows_per_shard = 4\n'
+        f'seed = "s"\n[selection]\nwindows = 1\n{domain}scores.english = {{at_least = 0.5}}\n'
+        "[selection.lengths]\nedges = []\nprofile = [1]\n"
+    )
+    path.write_text(text)
+    assert load_recipe(path).slices[0].scores == {"english": _bounds("0.5", None)}
+    path.write_text(text.replace("at_least", "minimum"))
+    with pytest.raises(RecordError, match=r"m\.toml: line 13: .*scores\.english\.minimum: unknown field"):
+        load_recipe(path)
 
 
 def test_the_sources_of_a_merge_are_apart() -> None:

@@ -6,6 +6,7 @@ import ast
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,20 +15,23 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from casebits_dagster.mixing import verify
+from casebits_dagster.mixing import verify, verify_sources
 from casebits_dagster.mixing.build import build_mix
 from casebits_dagster.mixing.packing.concatenated import in_order
 from casebits_dagster.mixing.verify import verify_mix
+from casebits_dagster.mixing.verify_classes import case_classes
 from casebits_dagster.mixing.verify_sources import Split
 from casebits_dagster.mixing.verify_tables import check_interleaved
+from casebits_dagster.publication.consume import open_frontier
 from casebits_dagster.records.digests import sha256
-from casebits_dagster.records.errors import CasebitsError
+from casebits_dagster.records.errors import CasebitsError, RecordError
 from casebits_dagster.records.layout import Home
-from casebits_dagster.records.mix import DOCUMENT_FIELDS, KINDS, MANIFEST, SplitFiles
-from casebits_dagster.records.recipe import Aligned, Domain, Lengths
+from casebits_dagster.records.mix import DOCUMENT_FIELDS, KINDS, MANIFEST, MixReport, SourceUsed, SplitFiles
+from casebits_dagster.records.recipe import Aligned, Bounds, Domain, Lengths
 from tests.mixing import mix_mutations as mutations
-from tests.mixing.corpus import control, corpus, recipe
+from tests.mixing.corpus import control, corpus, publish, recipe
 from tests.mixing.mix_mutations import LENGTH, seal
+from tests.mixing.scored_corpus import scored_corpus
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +61,7 @@ def test_the_verifier_imports_records_and_numpy_only() -> None:
     ours = {name for name in found if name.startswith("casebits_dagster")}
     assert {name for name in ours if ".records." not in name} == {
         "casebits_dagster.mixing",
+        "casebits_dagster.mixing.verify_classes",
         "casebits_dagster.mixing.verify_sources",
         "casebits_dagster.mixing.verify_tables",
     }
@@ -310,3 +315,80 @@ def test_a_merge_keeps_the_order_of_each_source() -> None:
     with pytest.raises(CasebitsError) as caught:
         check_interleaved(merged([1, 2, 0, 3]))
     assert str(caught.value) == "MIX_ORDER segments.npy: document 0: expected a document after 1, read 0"
+
+
+def test_a_merge_of_texts_that_stand_twice_is_sound(home: Home) -> None:
+    source = publish(home, "tiny", [[(5, 0), (6, 1), (7, 2), (5, 100)] * 4, [], [(8, 1), (9, 0), (5, 101)] * 30])
+    one = mutations.merge_recipe()
+    build_mix(one, {"tiny": source}, home)
+    verified = verify_mix(home.mix(one.mix), home)
+    examined = {check.id: check.examined for check in verified.checks}
+    assert examined["MIX_COMPLETE"] == verified.report.train.documents
+    assert examined["MIX_SUPPLY"] == len(source.index)
+
+
+def test_the_supply_of_repeats_and_epochs_is_recounted(home: Home) -> None:
+    source = publish(home, "tiny", [[(5, 0), (6, 1), (7, 2), (5, 100)] * 4, [], [(8, 1), (9, 0), (5, 101)] * 30])
+    domains = (
+        Domain(name="a", generation="tiny", clusters=(0,), share=Decimal("0.4"), epochs=2),
+        Domain(name="b", generation="tiny", clusters=(1, 2), share=Decimal("0.6")),
+    )
+    one = recipe(windows=2, domains=domains, lengths=Lengths(edges=(), profile=(Decimal(1),)), validation_windows=0)
+    build_mix(one, {"tiny": source}, home)
+    said = verify_mix(home.mix(one.mix), home).report.selection
+    # Clusters of 100 and more repeat the first text: 4 of them in region 0, 30 in region 2.
+    assert said.duplicate_documents == 34
+    assert said.domains[0].supply_tokens == 2 * sum(
+        int(row["tokens"]) for row in _firsts(source.index) if row["cluster"] == 0 and not row["split"]
+    )
+
+
+def _firsts(rows: NDArray[Any]) -> NDArray[Any]:
+    return rows[np.sort(np.unique(rows["id"], return_index=True)[1])]
+
+
+def test_case_classes_are_those_of_the_index(sample_home: Home) -> None:
+    frontier = open_frontier(sample_home.root, "sample")
+    regions = [frontier.region(number) for number in range(frontier.manifest.count)]
+    codec = sample_home.generation("sample").codec
+    found = [
+        case_classes(one.receipt.pins.codec, codec, {"ids": one.ids, "cases": one.cases}, one.offsets.astype("<i8"))
+        for one in regions
+    ]
+    assert np.concatenate(found).tolist() == frontier.index["case_class"].tolist()
+    assert len(set(frontier.index["case_class"].tolist())) > 1
+
+
+def test_case_classes_need_the_pinned_codec(built_scored: Home) -> None:
+    (built_scored.generation("scored").codec / "mixture.npz").write_bytes(b"another")
+    with pytest.raises(CasebitsError, match=r"FILE_HASH .*codec/mixture.npz"):
+        verify_mix(built_scored.mix(mutations.SCORED), built_scored)
+
+
+@pytest.fixture
+def built_scored(home: Home) -> Home:
+    build_mix(mutations.scored_recipe(), {"scored": scored_corpus(home)}, home)
+    return home
+
+
+def test_a_mix_by_score_and_case_class_verifies(built_scored: Home) -> None:
+    verified = verify_mix(built_scored.mix(mutations.SCORED), built_scored)
+    assert {check.id: check.examined for check in verified.checks}["MIX_SUPPLY"] == 240
+    domains = np.load(built_scored.mix(mutations.SCORED) / "documents.npy")["domain"]
+    assert set(domains.tolist()) == {0, 1, 2}
+
+
+def test_a_line_without_the_score_is_told(built_scored: Home) -> None:
+    """The manifest is that of the region, so its lines were admitted as they are."""
+    frontier = verify_sources.PinnedFrontier(
+        *_pinned(built_scored, Domain(name="a", generation="scored", share=Decimal(1), scores={"absent": Bounds()})),
+        built_scored,
+    )
+    with pytest.raises(RecordError, match=r"scored 00000/documents.jsonl: line 0: scores.absent: field is missing"):
+        frontier.documents_of(0)
+
+
+def _pinned(home: Home, domain: Domain) -> tuple[MixReport, SourceUsed]:
+    """Return the report of the mix by score, with another domain, and its source."""
+    found = MixReport.parse((home.mix(mutations.SCORED) / "mix_report.json").read_bytes(), "mix_report.json")
+    return replace(found, recipe=recipe(domains=(domain,))), found.sources[0]
