@@ -31,7 +31,7 @@ EXIT_STATUS = {
 
 _EPILOG = f"""\
 a first walk:
-  casebits demo                                    build the sample corpus and two mixes
+  casebits demo                                    build the sample corpus and its mixes
   casebits status                                  what there is, and what is missing
   casebits read sample/00003 --document 0          the text of one document
   casebits verify region sample/00003              prove one region again, from its source
@@ -119,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     raw, about = argparse.RawDescriptionHelpFormatter, "Proven, packed pre-training corpora from pinned text sources."
     parser = argparse.ArgumentParser(prog="casebits", description=about, epilog=_EPILOG, formatter_class=raw)
     parser.add_argument("--home", type=_path, metavar="DIR", help="where everything is kept (default: $CASEBITS_HOME)")
-    parser.add_argument("--pins", type=_path, metavar="DIR", help="the pins (default: assets/pins of the checkout)")
+    parser.add_argument("--pins", type=_path, metavar="DIR", help="the pins (default: $CASEBITS_PINS, or assets/pins)")
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
 

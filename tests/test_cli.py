@@ -152,13 +152,15 @@ def test_status_says_what_there_is(capsys: Output, sample_home: Home, home: Home
     assert "  conserved  " in out
     status, out, _ = _run(capsys, home, "status")
     lines = out.splitlines()
-    assert (status, lines[0], lines[-3:]) == (
+    assert (status, lines[0], lines[-5:]) == (
         0,
         f"home {home.root}",
         [
             "  frontier   none yet: it starts when region 00000 is admitted",
             "mix sample_aligned: missing: declared, but not built",
             "mix sample_concatenated: missing: declared, but not built",
+            "mix sample_interleaved: missing: declared, but not built",
+            "mix sample_stratified: missing: declared, but not built",
         ],
     )
     assert lines[1].startswith("  does not exist yet: `casebits demo` builds the sample corpus there")
@@ -612,9 +614,11 @@ def test_demo_says_what_came_out(
     ]
     assert ending in lines
     assert [line for line in lines if line.endswith(": holds")] == [line for line in lines if " rest: " in line]
-    assert [line.split()[0] for line in lines if line.startswith("  sample_")] == [
-        "sample_aligned",
-        "sample_concatenated",
+    assert [line.split()[:2] for line in lines if line.startswith("  sample_")] == [
+        ["sample_aligned", "aligned"],
+        ["sample_concatenated", "concatenated"],
+        ["sample_interleaved", "interleaved"],
+        ["sample_stratified", "aligned,"],
     ]
     assert ("what next" in lines) == (not failures)
 

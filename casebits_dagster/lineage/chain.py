@@ -10,7 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from casebits_dagster.codec.bytetable import Ids
 from casebits_dagster.codec.decode import Codec
+from casebits_dagster.codec.encode import EOD
 from casebits_dagster.lineage.ledger import Ledger
 from casebits_dagster.lineage.records import AuditedDocument, AuditedRegion
 from casebits_dagster.records.codec import CodecFiles
@@ -68,7 +72,8 @@ class Chain:
         self.ledger.holds("document id in documents.jsonl", where, line["id"] == claimed_id, f"read {line['id']}")
         source = audited.source
         self.ledger.holds("source row inside the region", where, source.begin <= row < source.end, f"read row {row}")
-        self._read_source(audited, row, text, where)
+        bare = self._without_separator(opened, ids, where)
+        self._read_source(audited, row, text, bare, where)
         return AuditedDocument(
             id=claimed_id,
             generation=audited.generation,
@@ -79,6 +84,14 @@ class Chain:
             text_sha256=digest,
             **{name: line[name] for name in ("cluster", "split", "scores", "source_position")},
         )
+
+    def _without_separator(self, opened: OpenedRegion, ids: Ids, where: str) -> Ids:
+        """Return a document's ids without its separator; it spells nothing, so decoding does not see where it is."""
+        separator = opened.audited.pins.codec.separator or EOD
+        at = 0 if separator.at == "start" else len(ids) - 1
+        alone = np.flatnonzero(ids == separator.id).tolist() == [at]
+        self.ledger.holds("separator of the document", where, alone, f"not one {separator.id}, at the {separator.at}")
+        return np.delete(ids, at)
 
     @property
     def regions(self) -> tuple[AuditedRegion, ...]:
@@ -180,13 +193,16 @@ class Chain:
         found = range_sha256(generation.source, spec)
         self.ledger.hashes(SOURCE_RANGE, place, source.range_sha256, found)
 
-    def _read_source(self, audited: AuditedRegion, row: int, text: bytes, where: str) -> None:
+    def _read_source(self, audited: AuditedRegion, row: int, text: bytes, ids: Ids, where: str) -> None:
         source, generation = audited.source, self._with_source(audited.generation, audited.source.path)
         if generation is None:
             return
         spec = RegionSpec(audited.entry, source.path, source.unit, row, row + 1)
         rows = next(iter(read_rows(generation.source, spec)))
         self.ledger.holds("source row", where, rows.text.tobytes() == text, f"row {row} of {source.path} is other text")
+        if generation.keeps_ids:
+            same = np.array_equal(rows.tokens if rows.tokens is not None else [], ids)
+            self.ledger.holds("ids of the source row", where, same, f"row {row} of {source.path} has other ids")
 
     def _with_source(self, name: str, path: str) -> Generation | None:
         generation = self.generations.get(name)

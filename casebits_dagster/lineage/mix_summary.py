@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 
-from casebits_dagster.records.mix import REPORT, MarginReport, MixReport
+from casebits_dagster.records.mix import REPORT, MarginReport, MixReport, SelectionReport
+from casebits_dagster.records.recipe import Recipe
 
 
 def read_report(folder: Path) -> MixReport:
@@ -20,20 +21,14 @@ def mix_lines(report: MixReport) -> list[str]:
     recipe, train, used = report.recipe, report.train, report.conservation
     lines = [
         f"mix {recipe.mix}: {recipe.description}",
-        f"  layout     {recipe.strategy}; {train.windows:,} windows of {recipe.sequence_length:,} tokens in "
+        f"  layout     {layout(recipe)}; {train.windows:,} windows of {recipe.sequence_length:,} tokens in "
         f"{train.shards} shards; {train.documents:,} documents in {train.segments:,} segments",
         f"  validation {report.validation.windows:,} windows; {report.validation.documents:,} documents",
     ]
     if recipe.documents_of:
         lines.append(f"  selection  the documents of {recipe.documents_of}")
     else:
-        chosen = report.selection
-        lines.append(f"  selection  {chosen.outcome}")
-        lines.append(
-            f"  left out   {chosen.unfit_documents:,} documents that no other could follow to their window's end, "
-            f"{chosen.excluded_documents:,} of excluded mixes, {chosen.duplicate_documents:,} repeats"
-        )
-        lines += _margins("by domain", chosen.domains) + _margins("by length", chosen.lengths)
+        lines += _selection_lines(report.selection, "by source" if recipe.interleaved else "by domain")
     return [
         *lines,
         f"  conserved  {used.selected_tokens:,} selected + {used.inserted_separators:,} separators inserted",
@@ -41,6 +36,25 @@ def mix_lines(report: MixReport) -> list[str]:
         f"returned + {used.rest_tokens:,} rest: {'holds' if used.holds else 'DOES NOT HOLD'}",
         *_window_lines(report),
     ]
+
+
+def left_out(chosen: SelectionReport) -> str:
+    """Return what the supply did not count, in words; nothing when it counted every document."""
+    parts = {
+        "that no other fits behind": chosen.unfit_documents,
+        "of excluded mixes": chosen.excluded_documents,
+        "whose text stands elsewhere": chosen.duplicate_documents,
+    }
+    return "; ".join(f"{count:,} document{'s' * (count != 1)} {why}" for why, count in parts.items() if count)
+
+
+def _selection_lines(chosen: SelectionReport, title: str) -> Iterator[str]:
+    yield f"  selection  {chosen.outcome}"
+    if without := left_out(chosen):
+        yield f"  left out   {without}"
+    yield from _margins(title, chosen.domains)
+    if len(chosen.lengths) > 1:
+        yield from _margins("by length", chosen.lengths)
 
 
 def _window_lines(report: MixReport) -> Iterator[str]:
@@ -60,24 +74,35 @@ def _window_lines(report: MixReport) -> Iterator[str]:
             f"  order      {order.order}: a step of {report.recipe.windows_per_step} windows is within "
             f"{order.step_tokens:,} tokens of the mix's share of each domain, any prefix {order.prefix_tokens:,}"
         )
+    before = f", {loss.bigram.low_nats:.2f} to {loss.bigram.high_nats:.2f} the token before" if loss.bigram else ""
     yield (
         f"  loss       nats a token: {loss.uniform_nats:.2f} knowing nothing ({loss.vocabulary_size:,} ids), "
-        f"{loss.unigram_nats:.2f} knowing token frequencies"
+        f"{loss.unigram_nats:.2f} token frequencies{before}"
     )
 
 
 def context_lines(reports: Mapping[str, MixReport]) -> list[str]:
-    """Return one table over all mixes: the share of positions that see their own document so far back."""
-    distances = sorted({row.distance for report in reports.values() for row in report.context})
-    width = max((len(name) for name in reports), default=0)
-    lines = [
-        "context: the share of positions that see a token of their own document this far back (best possible)",
-        f"  {'mix':<{width}}" + "".join(f"{f'{distance:,} tokens':>24}" for distance in distances),
-    ]
+    """Return one table over all mixes: their windows, and the share of positions that see their own document so far
+    back."""
+    distances = ("T / 4", "T / 2", "3 T / 4")
+    rows = [("mix", "layout", "windows", "T", *(f"{distance} back" for distance in distances))]
     for name, report in reports.items():
-        rows = {row.distance: f"{percent(row.share)} ({percent(row.bound_share)})" for row in report.context}
-        lines.append(f"  {name:<{width}}" + "".join(f"{rows.get(distance, '-'):>24}" for distance in distances))
-    return lines if reports else []
+        recipe, shares = report.recipe, [f"{percent(row.share)} ({percent(row.bound_share)})" for row in report.context]
+        rows.append((name, layout(recipe), f"{report.train.windows:,}", f"{recipe.sequence_length:,}", *shares))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "context: the share of positions that see a token of their own document that far back (best possible)",
+        *("  " + "  ".join(_cell(at, *cell) for at, cell in enumerate(zip(row, widths, strict=True))) for row in rows),
+    ] * bool(reports)
+
+
+def layout(recipe: Recipe) -> str:
+    """Return how the windows of a mix were laid out, and put into order."""
+    return f"{recipe.strategy}, {recipe.order}" if recipe.order else recipe.strategy
+
+
+def _cell(column: int, text: str, width: int) -> str:
+    return f"{text:<{width}}" if column < 2 else f"{text:>{width}}"
 
 
 def _margins(title: str, margins: Sequence[MarginReport]) -> list[str]:

@@ -68,6 +68,32 @@ def stacked(
     return _markdown(figure, columns=12)
 
 
+def lines(values: Mapping[str, Sequence[float]], xlabel: str, ylabel: str) -> dg.MarkdownMetadataValue:
+    """Return one line a series over 0, 1, 2, ..."""
+    figure, axes = _canvas(8)
+    for (name, heights), colour in zip(values.items(), _colours(len(values)), strict=True):
+        axes.plot(heights, color=colour, linewidth=1.2, marker="." if len(heights) < 100 else None, label=name)
+    axes.set(xlabel=xlabel, ylabel=ylabel, ylim=(0, None))
+    return _markdown(figure)
+
+
+def grid(
+    values: Sequence[Sequence[float]], texts: Sequence[Sequence[str]], rows: Sequence[str], columns: Sequence[str]
+) -> dg.MarkdownMetadataValue:
+    """Return a table of cells with their texts, the larger its value the darker."""
+    height = 0.8 + 0.5 * len(rows)
+    figure, axes = _canvas(8, height, (0.12, 0.03, 0.86, 1 - 0.45 / height - 0.03))
+    axes.imshow(values, cmap="Blues", vmin=0, vmax=2 * max(1e-9, *map(max, values)), aspect="auto")
+    for at, row in enumerate(texts):
+        for column, text in enumerate(row):
+            axes.text(column, at, text, ha="center", va="center", fontsize=8)
+    axes.set_xticks(range(len(columns)), columns, fontsize=8)
+    axes.set_yticks(range(len(rows)), rows, fontsize=8)
+    axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
+    axes.spines[:].set_visible(False)
+    return _markdown(figure)
+
+
 def prefix(tokens: Sequence[int], waiting: Sequence[int], total: int) -> dg.MarkdownMetadataValue:
     """Return the tokens of each listed region over a strip that says where every region of the plan stands."""
     figure, axes = _canvas(8)
@@ -101,11 +127,13 @@ def _colours(count: int) -> list[Any]:
     return [colormaps["turbo"](number / (count - 1)) for number in range(count)]
 
 
-def _canvas(width: float) -> tuple[Figure, Axes]:
+def _canvas(
+    width: float, height: float = 3, place: tuple[float, float, float, float] | None = None
+) -> tuple[Figure, Axes]:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, 3), dpi=100)
-    axes = figure.add_axes((0.7 / width, 0.18, 1 - 0.85 / width, 0.68))
+    figure = Figure(figsize=(width, height), dpi=100)
+    axes = figure.add_axes(place or (0.7 / width, 0.18, 1 - 0.85 / width, 0.68))
     axes.spines[["top", "right"]].set_visible(False)
     return figure, axes
 

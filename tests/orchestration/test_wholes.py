@@ -69,15 +69,19 @@ def test_the_whole_sample(whole: Graph) -> None:
     assert metadata(result, FRONTIER)["status"] == "complete"
     assert metadata(result, FRONTIER)["written"] == "nothing new was admitted: no byte changed"
     assert sum(row["train_documents"] for row in rows(result, REPORT, "by_cluster")) == 898
-    for mix in ("sample_aligned", "sample_concatenated"):
+    for mix in ("sample_aligned", "sample_concatenated", "sample_interleaved", "sample_stratified"):
         page = metadata(result, f"mixes/{mix}")
         assert page["manifest_sha256"] == sha256_file(whole.home.mix(mix) / MANIFEST)
         assert page["written"] == "identical bytes were published before"
     assert list(rows(result, "mixes/sample_concatenated", "context")[0]) == [
-        "tokens_back",
+        "tokens back",
         "concatenated",
         "aligned",
-        "upper_bound",
+        "upper bound",
+    ]
+    assert [row["order"] for row in rows(result, "mixes/sample_stratified", "off_the_shares")] == [
+        "stratified",
+        "shuffled",
     ]
 
 
