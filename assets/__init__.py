@@ -12,6 +12,7 @@ from assets.frontier_manifest import frontier_manifest
 from assets.packed_mix import packed_mix
 from assets.stratification_report import stratification_report
 from assets.trained_codec import trained_codec
+from casebits_dagster.orchestration.regions import region_assets
 from casebits_dagster.records.codec import CodecFiles
 from casebits_dagster.records.pins import Generation
 
@@ -19,9 +20,9 @@ __all__ = ["codec_assets", "generation_assets", "packed_mix"]
 
 
 def generation_assets(generation: Generation) -> list[dg.AssetsDefinition]:
-    """Return the five assets of a generation, in the order in which documents travel."""
-    stages = (filtered_documents, encoded_arrays, admission_proof, frontier_manifest, stratification_report)
-    return [stage(generation) for stage in stages]
+    """Return the five assets of a generation, in the order in which documents travel; the first three are one step."""
+    stages = [stage(generation) for stage in (filtered_documents, encoded_arrays, admission_proof)]
+    return [region_assets(generation, stages), frontier_manifest(generation), stratification_report(generation)]
 
 
 def codec_assets(pins_folder: Path, generations: Sequence[Generation]) -> list[dg.AssetsDefinition]:

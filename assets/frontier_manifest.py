@@ -36,7 +36,7 @@ def frontier_manifest(generation: Generation) -> dg.AssetsDefinition:
         advanced = advance_frontier(generation, corpus.home, now=utc_now())
         return dg.MaterializeResult(
             metadata=describe.frontier(generation, advanced, corpus.home),
-            check_results=frontier_results(generation, advanced.manifest, corpus.home),
+            check_results=frontier_results(generation, advanced, corpus.home),
             data_version=dg.DataVersion(advanced.manifest_sha256),
         )
 

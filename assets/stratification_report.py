@@ -22,6 +22,7 @@ def stratification_report(generation: Generation) -> dg.AssetsDefinition:
         kinds={"python", "json"},
         pins={},
         after=[FRONTIER],
+        automation=dg.AutomationCondition.eager(),
     )
     def asset(context: AssetExecutionContext, corpus: Corpus) -> Materialized:
         """**Who is in the prefix**: documents and tokens by cluster, length, case class and split, region by region.

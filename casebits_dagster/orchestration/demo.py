@@ -1,11 +1,14 @@
 """The demo: everything of one generation and its mixes, through Dagster, in this process, on the persistent instance.
 
-The same jobs that the UI starts, one run a region and one for the rest, so `make ui` shows what happened. A rerun does
-everything again and must change no byte; the result says whether it did.
+The same jobs that the UI starts, one run for all regions and one for the rest, so `make ui` shows what happened. A
+rerun does everything again and must change no byte; the result says whether it did.
 """
 
 from __future__ import annotations
 
+import itertools
+import logging
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,15 +18,15 @@ from typing import Any, TypeAlias
 import dagster as dg
 
 from casebits_dagster.lineage.mix_summary import read_report
-from casebits_dagster.lineage.summary import GenerationSummary, read_counts, summarise
+from casebits_dagster.lineage.summary import GenerationSummary, summarise
 from casebits_dagster.lineage.tree import difference, snapshot, tree_digest
 from casebits_dagster.orchestration.instance import open_instance
 from casebits_dagster.orchestration.jobs import corpus_job_name, mixes_of, regions_job_name
+from casebits_dagster.orchestration.partitions import range_tags, step_name
 from casebits_dagster.records.layout import Home, region_id
 from casebits_dagster.records.mix import REPORT, MixReport
 from casebits_dagster.records.pins import Generation, load_generation
 from casebits_dagster.records.recipe import load_recipes
-from casebits_dagster.records.region import Counts
 
 Echo: TypeAlias = Callable[[str], None]
 Build: TypeAlias = Callable[[Path, Home], dg.Definitions]
@@ -67,7 +70,7 @@ def run_demo(
     pinned = load_generation(pins_folder, generation)
     definitions, before = build(pins_folder, root), snapshot(root)
     with open_instance(root) as instance:
-        failures = _make_regions(definitions, pinned, root, instance, echo)
+        failures = _make_regions(definitions, pinned, instance, echo)
         failures |= _make_corpus(definitions, pinned, instance, echo)
     after = snapshot(root)
     mixes = {mix: root.mix(mix) for mix in mixes_of(generation, load_recipes(pins_folder))}
@@ -86,18 +89,39 @@ def run_demo(
 
 
 def _make_regions(
-    definitions: dg.Definitions, generation: Generation, home: Home, instance: dg.DagsterInstance, echo: Echo
+    definitions: dg.Definitions, generation: Generation, instance: dg.DagsterInstance, echo: Echo
 ) -> dict[str, str]:
-    job, failures = definitions.resolve_job_def(regions_job_name(generation.name)), {}
-    folder = home.generation(generation.name)
-    for region in generation.plan:
-        name = region_id(region.index)
-        _, why, seconds = _run(job, instance, partition_key=name)
-        if why:
-            failures[f"region {name}"] = why
-        said = f"FAILED: {why}" if why else _counts_line(read_counts(folder.region(region.index)))
-        echo(f"[{region.index + 1:>2}/{len(generation.plan)}] region {name}  {said}  ({seconds:.1f} s)")
-    return failures
+    """Make all regions in one run, as a backfill does, and return why some failed."""
+    regions, failures = [region_id(region.index) for region in generation.plan], dict[str, str]()
+    job, ended = f"{regions_job_name(generation.name)}", itertools.count(1)
+
+    def tell(line: str) -> None:
+        if match := re.match(r"region (\d{5})(: .*| FAILED: (.*))", line):
+            if match[3]:
+                failures[f"region {match[1]}"] = match[3]
+            echo(f"[{next(ended):>2}/{len(regions)}] {line}")
+
+    told = dg.Definitions.merge(definitions, dg.Definitions(loggers={"told": _telling(tell)}))
+    tags = range_tags(0, len(regions) - 1)
+    again = {step_name(generation.name): {"config": {"again": True}}}
+    config = {"ops": again, "loggers": {"told": {}}}
+    _, why, _ = _run(told.resolve_job_def(job), instance, run_config=config, tags=tags)
+    return failures or ({"regions": why} if why else {})
+
+
+def _telling(tell: Echo) -> dg.LoggerDefinition:
+    """Return a logger that hands each line of a run to a function as it is written."""
+
+    class Teller(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            tell(getattr(record, "dagster_meta", {}).get("orig_message") or "")
+
+    def make(_: dg.InitLoggerContext) -> logging.Logger:
+        logger = logging.Logger("told", logging.INFO)
+        logger.addHandler(Teller())
+        return logger
+
+    return dg.LoggerDefinition(make)
 
 
 def _make_corpus(
@@ -118,7 +142,8 @@ def _run(
     """Run a job; return its result, why it failed (see `_failure`) and the seconds it took."""
     begun = time.monotonic()
     quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-    result = job.execute_in_process(instance=instance, run_config=quiet, raise_on_error=False, **options)
+    options["run_config"] = quiet | options.get("run_config", {})
+    result = job.execute_in_process(instance=instance, raise_on_error=False, **options)
     return result, _failure(result), time.monotonic() - begun
 
 
@@ -134,7 +159,3 @@ def _failure(result: dg.ExecuteInProcessResult) -> str:
     cause = error.cause if error and error.cause else error
     # The message of an error starts with its class, which says nothing to a person.
     return cause.message.strip().partition(": ")[2] if cause else "the run failed"
-
-
-def _counts_line(counts: Counts) -> str:
-    return f"{counts.rows_read:>4} rows, {counts.documents:>4} kept, {counts.tokens:>8,} tokens, admitted"

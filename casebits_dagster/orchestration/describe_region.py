@@ -58,7 +58,7 @@ def filtered(generation: Generation, done: FilteredRegion) -> Metadata:
     }
 
 
-def encoded(done: EncodedRegion, upstream: dict[str, Json]) -> Metadata:
+def encoded(done: EncodedRegion) -> Metadata:
     """Return the page of an encoded region."""
     receipt, counts = done.receipt, done.receipt.counts
     region = Region.open(done.folder)
@@ -82,12 +82,11 @@ def encoded(done: EncodedRegion, upstream: dict[str, Json]) -> Metadata:
         "folder": done.folder,
         "written": "published now" if done.published else "identical bytes were published before",
         "encoder": done.encoder,
-        "made_from": [upstream],
         "next": "admission_proof reads these files and their source again, and admits the region or refuses it.",
     }
 
 
-def admitted(done: Admitted, home: Home, upstream: dict[str, Json]) -> Metadata:
+def admitted(done: Admitted, home: Home) -> Metadata:
     """Return the page of an admitted region."""
     admission = done.admission
     return {
@@ -101,7 +100,6 @@ def admitted(done: Admitted, home: Home, upstream: dict[str, Json]) -> Metadata:
         "admission_sha256": done.admission_sha256,
         "admission": home.generation(admission.generation).region(admission.region.index) / ADMISSION,
         "written": "admitted now" if done.published else "the same proof was there before",
-        "made_from": [upstream, {"source": admission.source_recheck.to_dict()}],
         "next": "frontier_manifest extends the gapless prefix when every region before this one is admitted too.",
     }
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import dagster as dg
-from dagster import AssetExecutionContext
 
 from casebits_dagster.records.canonical import Json, canonical
 from casebits_dagster.records.digests import sha256
@@ -54,23 +53,13 @@ def upstream(asset: dg.AssetKey, digest: str, partition: str | None = None, **mo
     return {"asset": asset.to_user_string(), "partition": partition, **more, "sha256": digest}
 
 
-def made_from(context: AssetExecutionContext, asset: dg.AssetKey, digest: str) -> dict[str, Json]:
-    """Return the upstream record of this partition, and the event that reported the same digest.
-
-    Run and storage id are null when that is not the latest event: the files are what was used, the event log is only a
-    witness.
-    """
-    partition = context.partition_key
+def latest_event(instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str) -> dg.EventLogRecord | None:
+    """Return the latest materialisation of a partition."""
     wanted = dg.AssetRecordsFilter(asset, asset_partitions=[partition])
-    latest = context.instance.fetch_materializations(wanted, limit=1).records
-    witness = next((event for event in latest if _data_version(event) == digest), None)
-    return {
-        **upstream(asset, digest, partition),
-        "run_id": witness.run_id if witness else None,
-        "storage_id": witness.storage_id if witness else None,
-    }
+    return next(iter(instance.fetch_materializations(wanted, limit=1).records), None)
 
 
-def _data_version(event: dg.EventLogRecord) -> str | None:
+def tag(event: dg.EventLogRecord, name: str) -> str | None:
+    """Return a tag of a materialisation."""
     materialization = event.asset_materialization
-    return (materialization.tags or {}).get("dagster/data_version") if materialization else None
+    return (materialization.tags or {}).get(name) if materialization else None

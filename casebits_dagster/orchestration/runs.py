@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import ClassVar
 
-from dagster import AssetExecutionContext, Failure
+import dagster as dg
 
-from casebits_dagster.orchestration.checks import refusal
-from casebits_dagster.records.errors import CasebitsError, Rejected
+from casebits_dagster.processes import Ended
 from casebits_dagster.records.layout import Home
 from casebits_dagster.records.record import Count, Name, Positive, Record, Text
 from casebits_dagster.stores.local import LocalStore
@@ -58,41 +55,28 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-@contextmanager
-def recorded(context: AssetExecutionContext, home: Home, version: int) -> Iterator[int]:
-    """Yield the index of the region this run works on; then write its run record, also when the stage failed.
-
-    What fails by name is shown by name in the UI; only what another try may mend may be tried again.
-    """
-    stage, started_at, outcome = context.asset_key.path[-1], _now_text(), "done"
-    try:
-        yield int(context.partition_key)
-    except Exception as error:
-        outcome = str(getattr(error, "code", type(error).__name__))
-        if isinstance(error, CasebitsError) and not isinstance(error, Rejected):
-            retry = error.code in TRANSIENT
-            raise Failure(str(error), metadata=refusal(error), allow_retries=retry) from error
-        raise
-    finally:
-        times = {"started_at": started_at, "finished_at": _now_text()}
-        _append(context, home, StageRun(stage=stage, version=version, outcome=outcome, **times))
-
-
-def _append(context: AssetExecutionContext, home: Home, stage: StageRun) -> None:
-    generation, index = context.asset_key.path[0], int(context.partition_key)
-    path = home.generation(generation).runs(index) / f"{context.run.run_id}.json"
+def record_stage(run: dg.DagsterRun, home: Home, generation: str, version: int, ended: Ended) -> None:
+    """Write into the record of a run and region how a stage ended."""
+    path = home.generation(generation).runs(ended.region) / f"{run.run_id}.json"
     before = path.read_bytes() if path.exists() else None
-    record = RunRecord.parse(before, str(path)) if before else _begin(context, generation, index)
+    record = RunRecord.parse(before, str(path)) if before else _begin(run, generation, ended.region)
+    stage = StageRun(
+        stage=ended.stage,
+        version=version,
+        started_at=_text(ended.started_at),
+        finished_at=_text(ended.finished_at),
+        outcome=str(getattr(ended.error, "code", type(ended.error).__name__)) if ended.error else "done",
+    )
     written = replace(record, stages=(*record.stages, stage)).to_bytes()
     LocalStore(home.root, home.staging).replace(home.name(path), before, written)
 
 
-def _begin(context: AssetExecutionContext, generation: str, index: int) -> RunRecord:
+def _begin(run: dg.DagsterRun, generation: str, index: int) -> RunRecord:
     return RunRecord(
         generation=generation,
         region=index,
-        run_id=context.run.run_id,
-        job=context.run.job_name,
+        run_id=run.run_id,
+        job=run.job_name,
         host=platform.node() or "unknown",
         python=platform.python_version(),
         package=PACKAGE,
@@ -100,5 +84,5 @@ def _begin(context: AssetExecutionContext, generation: str, index: int) -> RunRe
     )
 
 
-def _now_text() -> str:
-    return utc_now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _text(time: datetime) -> str:
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")

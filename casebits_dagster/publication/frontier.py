@@ -41,7 +41,8 @@ R = TypeVar("R", bound=Record)
 @dataclass(frozen=True, slots=True)
 class Advanced:
     """A frontier after an advance. `waiting` are admitted regions beyond the first gap; `first_missing` is the region
-    the prefix waits for, None when the generation is complete; `changed` says whether a version was made."""
+    the prefix waits for, None when the generation is complete; `changed` says whether a version was made, whose first
+    new region is `first_new` (0 when none was)."""
 
     manifest: Manifest
     manifest_sha256: str
@@ -49,6 +50,7 @@ class Advanced:
     changed: bool
     waiting: tuple[int, ...]
     first_missing: int | None
+    first_new: int
 
 
 def advance_frontier(generation: Generation, home: Home, *, now: datetime) -> Advanced:
@@ -58,7 +60,7 @@ def advance_frontier(generation: Generation, home: Home, *, now: datetime) -> Ad
     a store the frontier is made there, and brought home.
     """
     local = LocalStore(home.root, home.staging)
-    store, changed = shared_store(home) or local, False
+    store, changed, first_new = shared_store(home) or local, False, 0
     require_same_pins(home, generation)
     codec_files = publish_codec(generation, home, store)
     if store is not local:
@@ -74,7 +76,8 @@ def advance_frontier(generation: Generation, home: Home, *, now: datetime) -> Ad
                 "ADMISSION_MISSING", where, "no region is admitted", remedy="materialise admission_proof first"
             )
         made = _put_manifest(home, store, extended) if extended else False
-        changed = changed or bool(made)
+        if made:
+            changed, first_new = True, previous.count if previous else 0
         # Whoever loses a race starts over from what the winner made: each turn, somebody's frontier has grown.
         if made is not None and (latest := _swap_latest(home, store, manifest, now)):
             break
@@ -86,7 +89,18 @@ def advance_frontier(generation: Generation, home: Home, *, now: datetime) -> Ad
         changed=changed,
         waiting=tuple(k for k in ready if k > manifest.count),
         first_missing=manifest.count if manifest.count < manifest.plan.total else None,
+        first_new=first_new,
     )
+
+
+def admitted_prefix(generation: Generation, home: Home) -> tuple[int, int, int]:
+    """Return the newest version (0 for none), the regions it lists, and those it could list: up to the first gap."""
+    previous = _newest_manifest(home, shared_store(home) or LocalStore(home.root, home.staging), generation)
+    listed = previous.count if previous else 0
+    prefix, ready = listed, set(admitted_regions(home, generation.name, len(generation.plan)))
+    while prefix in ready:
+        prefix += 1
+    return previous.version if previous else 0, listed, prefix
 
 
 def _extended(

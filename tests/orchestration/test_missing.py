@@ -56,7 +56,7 @@ def _said(folder: Path) -> str:
 def test_every_stage_refuses_with_the_same_text(graph: Graph, waiting: Path, stage: str) -> None:
     whole = stage in STAGES[3:]
     job, partition = (corpus_job_name, None) if whole else (regions_job_name, "00000")
-    result = graph.run(job("waiting"), [f"waiting/{stage}"], partition)
+    result = graph.run(job("waiting"), [f"waiting/{stage}"], partition_key=partition)
     (failed,) = (event.step_failure_data for event in result.all_events if event.is_step_failure)
     assert failed.user_failure_data is not None
     facts = {name: value.value for name, value in failed.user_failure_data.metadata.items()}
@@ -81,4 +81,4 @@ def test_once_the_file_is_there_it_runs(waiting: Path, pins: Path, home: Home) -
     assert load_generation(waiting, "waiting").missing is None
     with dg.DagsterInstance.ephemeral() as instance:
         graph = Graph(build(waiting, home), instance, home)
-        assert graph.run(regions_job_name("waiting"), None, "00008").success is True
+        assert graph.run(regions_job_name("waiting"), partition_key="00008").success is True

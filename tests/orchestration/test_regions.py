@@ -16,8 +16,8 @@ from tests.orchestration.conftest import Graph, metadata, rows
 REGION = "00013"
 
 
-def checks(result: dg.ExecuteInProcessResult) -> dict[str, bool]:
-    return {check.check_name: check.passed for check in result.get_asset_check_evaluations()}
+def checks(graph: Graph, result: dg.ExecuteInProcessResult) -> dict[str, bool]:
+    return {check.check_name: check.passed for check in graph.checks(result)}
 
 
 def data_versions(result: dg.ExecuteInProcessResult) -> dict[str, str]:
@@ -36,14 +36,14 @@ def test_a_region_is_made_and_proven(graph: Graph) -> None:
         "admission_proof": sha256_file(folder / ADMISSION),
     }
     assert {event.partition for event in result.get_asset_materialization_events()} == {REGION}
-    assert checks(result) == {
+    assert checks(graph, result) == {
         "L1_shape": True,
         "L2_structure": True,
         "L3_declared_ids": True,
         "L4_source": True,
         "L5_segmentation": True,
     }
-    assert {check.partition for check in result.get_asset_check_evaluations()} == {REGION}
+    assert {check.partition for check in graph.checks(result)} == {REGION}
 
 
 def test_pages_tell_how_much_why_not_and_from_what(graph: Graph) -> None:
@@ -89,10 +89,33 @@ def test_the_empty_region_is_made_and_proven(graph: Graph) -> None:
 
 
 def test_a_rerun_says_that_nothing_changed(graph: Graph) -> None:
-    first, second = graph.region(REGION), graph.region(REGION)
+    first, second = graph.region(REGION), graph.region(REGION, again=True)
     assert data_versions(second) == data_versions(first)
     assert metadata(second, "sample/encoded_arrays")["written"] == "identical bytes were published before"
     assert metadata(second, "sample/admission_proof")["written"] == "the same proof was there before"
+
+
+def test_a_region_that_is_admitted_is_hashed_and_not_made_again(graph: Graph) -> None:
+    first, second = graph.region(REGION), graph.region(REGION)
+    assert data_versions(second) == data_versions(first)
+    assert checks(graph, second) == dict.fromkeys(LAYERS, True)
+    kept = metadata(first, "sample/encoded_arrays") | {
+        "written": "nothing: it is admitted, and every byte is as admitted"
+    }
+    assert metadata(second, "sample/encoded_arrays") == kept
+    (path,) = graph.home.generation("sample").runs(13).iterdir()
+    assert path.stem == first.run_id
+
+
+def test_a_region_that_rotted_is_made_again(graph: Graph) -> None:
+    first = graph.region(REGION)
+    ids = graph.home.generation("sample").region(13) / IDS
+    sound = ids.read_bytes()
+    ids.write_bytes(sound[::-1])
+    second = graph.region(REGION)
+    assert data_versions(second) == data_versions(first)
+    assert metadata(second, "sample/encoded_arrays")["written"] == "published now"
+    assert ids.read_bytes() == sound
 
 
 def test_each_run_leaves_one_record(graph: Graph) -> None:
@@ -118,16 +141,16 @@ def test_a_broken_region_fails_its_check_and_is_never_admitted(graph: Graph) -> 
     result = graph.region(REGION, "admission_proof")
 
     assert not result.success
-    assert result.get_asset_materialization_events() == []
+    assert graph.materializations(result) == []
     assert not (folder / ADMISSION).exists()
-    assert checks(result) == {
+    assert checks(graph, result) == {
         "L1_shape": False,
         "L2_structure": False,
         "L3_declared_ids": False,
         "L4_source": False,
         "L5_segmentation": False,
     }
-    found = {check.check_name: check for check in result.get_asset_check_evaluations()}
+    found = {check.check_name: check for check in graph.checks(result)}
     assert {name: check.severity.value for name, check in found.items()} == {
         "L1_shape": "ERROR",
         "L2_structure": "WARN",
@@ -151,7 +174,7 @@ def test_a_rejected_region_is_made_again_by_a_rerun_and_blocks_no_other(graph: G
     assert graph.region(REGION, "admission_proof").success is False
     assert graph.region("00008").success is True
     result = graph.region(REGION)
-    assert checks(result) == dict.fromkeys(LAYERS, True)
+    assert checks(graph, result) == dict.fromkeys(LAYERS, True)
     assert metadata(result, "sample/encoded_arrays")["written"] == "published now"
 
 
