@@ -50,6 +50,8 @@ def test_the_graph(definitions: dg.Definitions) -> None:
         "codecs/climbmix-lower-32768": (set(), None, {"vocabulary", "mixture"}),
         "mixes/sample_aligned": ({"sample/frontier_manifest"}, None, {"verified"}),
         "mixes/sample_concatenated": ({"sample/frontier_manifest", "mixes/sample_aligned"}, None, {"verified"}),
+        "mixes/sample_interleaved": ({"sample/frontier_manifest"}, None, {"verified"}),
+        "mixes/sample_stratified": ({"sample/frontier_manifest", "mixes/sample_aligned"}, None, {"verified"}),
     }
 
 
@@ -78,13 +80,19 @@ def test_jobs_cover_the_graph(definitions: dg.Definitions) -> None:
     }
     assert jobs == {
         "sample_regions": {"filtered_documents", "encoded_arrays", "admission_proof"},
-        "sample_corpus": {"frontier_manifest", "stratification_report", "sample_aligned", "sample_concatenated"},
+        "sample_corpus": {
+            "frontier_manifest",
+            "stratification_report",
+            "sample_aligned",
+            "sample_concatenated",
+            "sample_interleaved",
+            "sample_stratified",
+        },
     }
 
 
 def test_every_page_tells_a_story(definitions: dg.Definitions) -> None:
-    for asset in definitions.resolve_asset_graph().assets_defs:
-        (spec,) = asset.specs
+    for spec in (spec for asset in definitions.resolve_asset_graph().assets_defs for spec in asset.specs):
         assert (spec.description or "").startswith("**")
         assert list(spec.owners) == ["team:corpus"]
         assert spec.group_name == plain_name(spec.key.path[0])
