@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo ui check test test-slow golden bench
+.PHONY: help demo ui check test test-slow cluster-test golden bench
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -33,7 +33,10 @@ test: .venv/ready ## run the tests; the rooms that prove things must be covered 
 	@$(BIN)/coverage report --include='$(PROVEN)' --fail-under=100
 
 test-slow: .venv/ready ## run the slow tests: kills, daemons, a real browser
-	@$(BIN)/pytest --quiet -m slow
+	@$(BIN)/pytest --quiet -m slow --ignore tests/cluster
+
+cluster-test: .venv/cluster ## a cluster of real servers, with kills, and every command of the operator's guide
+	@$(BIN)/pytest --quiet -m slow -s tests/cluster
 
 golden: .venv/ready ## rewrite tests/golden; look at the difference before you commit it
 	@$(BIN)/python -m tests.golden.rebuild
@@ -49,4 +52,8 @@ bench: .venv/ready ## run every benchmark
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements.lock
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+.venv/cluster: requirements-cluster.lock .venv/ready
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements.lock -r requirements-cluster.lock
 	@touch $@

@@ -7,6 +7,7 @@ edited is refused before any work starts. A pins folder has `generations/`, `fil
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
@@ -194,7 +195,9 @@ class Generation:
 
 
 def default_pins_folder() -> Path:
-    """Return `assets/pins` of the checkout, or raise Absent when only the wheel is installed."""
+    """Return the folder that `$CASEBITS_PINS` names, else `assets/pins` of the checkout. Raises Absent without one."""
+    if named := os.environ.get("CASEBITS_PINS"):
+        return Path(named).absolute()
     folder = Path(__file__).resolve().parents[2] / "assets" / "pins"
     if not folder.is_dir():
         remedy = "clone the project and install it with `pip install -e .`, or name a pins folder with --pins"
