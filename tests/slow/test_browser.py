@@ -27,7 +27,11 @@ ASSETS = [
     "stratification_report",
     "sample_aligned",
     "sample_concatenated",
+    "sample_interleaved",
+    "sample_stratified",
 ]
+
+MIX_PLOTS = ("domains_plot", "lengths_plot", "cells_plot", "windows_plot", "context_plot", "order_plot")
 
 pytestmark = [pytest.mark.slow, needs_chromium]
 
@@ -50,17 +54,25 @@ def test_the_demo_is_seen_in_the_browser(pins: Path, home: Home, tmp_path: Path)
         page.goto(f"{address}/assets/sample/stratification_report?view=overview")
         with opened_plot(page, "cluster_shares_by_region"):
             pass
-        page.goto(f"{address}/assets/mixes/sample_concatenated?view=overview")
-        for plot in ("domains_plot", "lengths_plot", "context_plot"):
+        page.goto(f"{address}/assets/mixes/sample_interleaved?view=overview")
+        for plot in ("sources_plot", "windows_plot", "context_plot", "order_plot"):
             with opened_plot(page, plot):
                 pass
+        page.goto(f"{address}/assets/mixes/sample_stratified?view=overview")
+        for plot in MIX_PLOTS:
+            with opened_plot(page, plot):
+                pass
+        with opened_plot(page, "steps_plot"):
+            screenshot(page, "mix_plot", tmp_path)
+        page.get_by_text("lengths_plot", exact=True).last.scroll_into_view_if_needed()
         screenshot(page, "mix_page", tmp_path)
 
-        page.set_viewport_size({"width": 2200, "height": 1000})
+        page.set_viewport_size({"width": 2200, "height": 1250})
         # Groups are folded on this page; this is what its address becomes when a person unfolds both.
         page.goto(f"{address}/asset-groups?expanded=global@global:sample,global@global:mixes")
         for asset in ASSETS:
             seen(page, asset)
+        page.wait_for_function("!document.body.innerText.includes('Loading...')")
         screenshot(page, "asset_graph", tmp_path)
 
 
