@@ -1,6 +1,7 @@
 """Stage 2, one region a partition: the kept documents as token ids, case masks and cuts, with a receipt."""
 
 from casebits_dagster.orchestration import produce
+from casebits_dagster.orchestration.describe_region import document_columns
 from casebits_dagster.orchestration.stages import ENCODED, FILTERED, RegionStage
 from casebits_dagster.records.pins import Generation
 
@@ -23,5 +24,6 @@ def encoded_arrays(generation: Generation) -> RegionStage:
         kinds={"python", "numpy"},
         pins=generation.pins.to_dict(),
         after=FILTERED,
+        metadata=document_columns(),
         work=produce.encoded,
     )

@@ -29,7 +29,7 @@ def packed_mix(recipe: Recipe, recipes: Sequence[Recipe]) -> dg.AssetsDefinition
         pins={"recipe": recipe.to_dict()},
         after=frontiers + [asset_key(MIXES, earlier) for earlier in earlier_mixes(recipe)],
         checks=MIX_CHECKS,
-        metadata={"recipe": recipe.description},
+        metadata={"recipe": recipe.description, **describe.mix_columns()},
         automation=None if recipe.production else dg.AutomationCondition.eager(),
     )
     def asset(context: AssetExecutionContext, corpus: Corpus) -> Materialized:

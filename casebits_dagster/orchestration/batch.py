@@ -32,8 +32,12 @@ class Stage:
     died: Callable[[int], CasebitsError]
 
 
-def work_through(regions: Sequence[int], stages: Sequence[Stage], at_once: int) -> Iterator[Ended]:
+def work_through(
+    regions: Sequence[int], stages: Sequence[Stage], at_once: int, given_up: Callable[[], bool] = lambda: False
+) -> Iterator[Ended]:
     """Yield each stage of each region as it ends, at most `at_once` at the same time; a failure ends its region.
+
+    Nothing more is begun once `given_up` returns True; what was begun is still yielded.
 
     When a process dies, all that were at work beside it are done again, one after another; the one that dies a second
     time is to blame, and fails.
@@ -43,6 +47,10 @@ def work_through(regions: Sequence[int], stages: Sequence[Stage], at_once: int) 
     suspects: list[Task] = []
     blamed: set[Task] = set()
     while waiting or running or suspects:
+        if given_up():
+            waiting, suspects = [], []
+            if not running:
+                return
         if suspects and not running:
             blamed.add(task := suspects.pop())
             running[_submit(stages, task)] = task

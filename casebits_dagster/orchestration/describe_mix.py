@@ -18,12 +18,21 @@ from casebits_dagster.mixing.packing.layout import WindowPlan, tokens_of_sources
 from casebits_dagster.mixing.report import order_report, orders
 from casebits_dagster.mixing.seeds import I64
 from casebits_dagster.orchestration import plots
+from casebits_dagster.orchestration.describe_region import column_schema
 from casebits_dagster.orchestration.metadata import Metadata, Row, share, table, upstream
 from casebits_dagster.orchestration.partitions import MIXES, asset_key
 from casebits_dagster.orchestration.stages import FRONTIER
 from casebits_dagster.records.canonical import Json
 from casebits_dagster.records.layout import Home
-from casebits_dagster.records.mix import SEGMENTS, TABLE, ContextRow, MarginReport, MixReport, SelectionReport
+from casebits_dagster.records.mix import (
+    DOCUMENT_FIELDS,
+    SEGMENTS,
+    TABLE,
+    ContextRow,
+    MarginReport,
+    MixReport,
+    SelectionReport,
+)
 
 _BLOCKS = 48
 _LISTED = 20
@@ -53,6 +62,21 @@ class _Windows:
         found = tokens_of_sources(plan, documents["domain"].astype(np.int64))
         counts = np.bincount(segments["window"], minlength=files.windows)[: files.windows]
         return cls(names, np.pad(found, ((0, 0), (0, len(names) - found.shape[1]))), counts)
+
+
+def columns() -> Metadata:
+    """Return the column schema of a mix's table of documents."""
+    says = {
+        "id": "first 16 bytes of the SHA-256 of the text",
+        "region": "region of its generation",
+        "index": "number of the document in its region",
+        "tokens": "tokens, with its one separator",
+        "generation": "which of the report's sources",
+        "domain": "which of the report's domains",
+        "bucket": "which of the report's lengths",
+        "copy": "which epoch's copy of it, from 0",
+    }
+    return column_schema({name: (dtype, says[name]) for name, dtype in DOCUMENT_FIELDS})
 
 
 def mix(done: BuiltMix, home: Home) -> Metadata:
@@ -108,7 +132,6 @@ def _selection(report: MixReport) -> Metadata:
                         "domain, lengths": f"{row.domain}, {row.lengths}",
                         "target": f"{row.target_tokens:,}",
                         "achieved": f"{row.achieved_tokens:,}",
-                        "error": f"{row.error_tokens:+,}",
                         "supply": f"{row.supply_tokens:,}",
                     }
                     for row in chosen.cells

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import dagster as dg
 import numpy as np
 import pyarrow as pa
@@ -11,12 +13,13 @@ import pyarrow.parquet as pq
 from casebits_dagster.admission import Admitted
 from casebits_dagster.filters.region import FilteredRegion
 from casebits_dagster.orchestration import plots
-from casebits_dagster.orchestration.checks import evidence_table
-from casebits_dagster.orchestration.metadata import Metadata, Row, counted, fields, share, table
+from casebits_dagster.orchestration.checks import LAYERS
+from casebits_dagster.orchestration.metadata import Metadata, Row, counted, share, table
 from casebits_dagster.records.canonical import Json
 from casebits_dagster.records.layout import ADMISSION, Home
 from casebits_dagster.records.pins import Generation
 from casebits_dagster.records.record import micro_text
+from casebits_dagster.records.region import CheckResult
 from casebits_dagster.regions.encode import EncodedRegion
 from casebits_dagster.regions.read import Region
 
@@ -34,7 +37,28 @@ def verdict_columns(generation: Generation) -> Metadata:
         "problem_at": ("int64", "where a quarantined row is malformed; -1 for nowhere"),
     }
     scores = {f"score_{name}": ("int64", "metric in millionths") for name in generation.policy.metrics}
-    columns = [dg.TableColumn(name, dtype, text) for name, (dtype, text) in (described | scores).items()]
+    return column_schema(described | scores)
+
+
+def document_columns() -> Metadata:
+    """Return the same of the document lines of a region."""
+    return column_schema(
+        {
+            "index": ("integer", "number of the document in its region"),
+            "id": ("string", "first 16 bytes of the SHA-256 of the text, in hex"),
+            "split": ("string", "train or validation"),
+            "cluster": ("integer", "the source's cluster; null for none"),
+            "source_position": ("integer", "row of the source file, or the byte where its line begins"),
+            "token_offset": ("integer", "where its ids and masks begin"),
+            "byte_offset": ("integer", "where its text begins in the text of the whole region"),
+            "scores": ("object", "metric: its value, as text with 6 digits"),
+        }
+    )
+
+
+def column_schema(described: Mapping[str, tuple[str, str]]) -> Metadata:
+    """Return columns (name: type, what it is) under the key that fills the page's Columns section."""
+    columns = [dg.TableColumn(name, dtype, text) for name, (dtype, text) in described.items()]
     return {"dagster/column_schema": dg.TableSchema(columns)}
 
 
@@ -43,13 +67,15 @@ def filtered(generation: Generation, done: FilteredRegion) -> Metadata:
     verdicts = pq.read_table(done.verdicts)
     reasons = {f"dropped: {name}": count for name, count in done.dropped.items()}
     reasons |= {f"quarantined: {name}": count for name, count in done.quarantined.items()}
+    region = generation.plan[done.index]
     return {
         "dagster/row_count": done.kept,
+        "what_it_is": f"verdicts on {region.unit} [{region.begin:,}, {region.end:,}) of {region.path}",
         "rows_read": done.rows_read,
         "documents_kept": done.kept,
         "kept_share": share(done.kept, done.rows_read),
         "why_not": counted(reasons, done.rows_read),
-        "document_lengths": plots.lengths(_lengths(verdicts), "source tokens"),
+        "lengths_plot": plots.lengths(_lengths(verdicts), "source tokens"),
         "scores": table(_score_quantiles(generation, verdicts)),
         "verdicts": done.verdicts,
         "verdicts_digest": done.verdicts_digest,
@@ -65,18 +91,25 @@ def encoded(done: EncodedRegion) -> Metadata:
     tokens = np.diff(region.offsets.astype("<i8"))
     validation = np.array([line["split"] == "validation" for line in region.documents()], bool)
     ratio = counts.raw_bytes / max(1, counts.tokens - counts.documents)
+    source = receipt.source
     return {
         "dagster/row_count": counts.documents,
+        "what_it_is": f"kept documents of {source.unit} [{source.begin:,}, {source.end:,}) of {source.path}, encoded",
         "tokens": counts.tokens,
         "documents": counts.documents,
         "splits": table([{"train": counts.train_documents, "validation": counts.validation_documents}]),
         "text_bytes": counts.raw_bytes,
         "bytes_per_token": round(ratio, 4) if counts.documents else "-",
         "mask_bits_per_token": round(done.mask_bits_per_token, 4),
-        "independent_bits_per_token": round(done.independent_bits_per_token, 4),
-        "masks_against_independent_bits": share(done.mask_bits_per_token, done.independent_bits_per_token),
-        "document_lengths": plots.lengths({"train": tokens[~validation], "validation": tokens[validation]}, "tokens"),
-        "files": table([{"file": f.name, **fields(f, "dtype", "items", "bytes", "sha256")} for f in receipt.files]),
+        "bits_if_independent": round(done.independent_bits_per_token, 4),
+        "masks_cost": f"{share(done.mask_bits_per_token, done.independent_bits_per_token)} of independent bits",
+        "lengths_plot": plots.lengths({"train": tokens[~validation], "validation": tokens[validation]}, "tokens"),
+        "files": table(
+            [
+                {"file": f.name, "type": f.dtype, "items": f"{f.items:,}", "bytes": f"{f.bytes:,}", **digest(f.sha256)}
+                for f in receipt.files
+            ]
+        ),
         "content_id": receipt.content_id,
         "receipt_sha256": done.receipt_sha256,
         "folder": done.folder,
@@ -92,9 +125,10 @@ def admitted(done: Admitted, home: Home) -> Metadata:
     return {
         "verdict": admission.verdict,
         "checks_passed": len(admission.checks),
-        "checks": evidence_table(admission.checks),
+        "layers": table(_layers(admission.checks)),
+        "evidence": "the Checks tab has what each check proves, and how much of it was examined",
         "digests": admission.digests.to_dict(),
-        "files": table([file.to_dict() for file in admission.files]),
+        "files": table([{"file": f.name, "bytes": f"{f.bytes:,}", **digest(f.sha256)} for f in admission.files]),
         "licence": admission.attribution.licence_spdx,
         "content_id": admission.content_id,
         "admission_sha256": done.admission_sha256,
@@ -102,6 +136,22 @@ def admitted(done: Admitted, home: Home) -> Metadata:
         "written": "admitted now" if done.published else "the same proof was there before",
         "next": "frontier_manifest extends the gapless prefix when every region before this one is admitted too.",
     }
+
+
+def digest(sha256: str) -> Row:
+    """Return the beginning of a digest as a part of a row: enough to compare by eye, and no wider than a page."""
+    return {"sha256 begins": sha256[:16]}
+
+
+def _layers(checks: Sequence[CheckResult]) -> list[Row]:
+    rows = []
+    for layer in LAYERS:
+        found = [check for check in checks if check.id.startswith(layer[:2])]
+        samples = [
+            f"{check.id}: {check.examined:,} of {check.population:,}" for check in found if check.mode == "sample"
+        ]
+        rows.append({"layer": layer, "passed": len(found), "on a seeded sample": ", ".join(samples) or "none"})
+    return rows
 
 
 def _lengths(verdicts: pa.Table) -> dict[str, np.ndarray[tuple[int], np.dtype[np.int64]]]:
@@ -115,9 +165,18 @@ def _score_quantiles(generation: Generation, verdicts: pa.Table) -> list[Row]:
     for metric in generation.policy.metrics:
         scores = verdicts[f"score_{metric}"].drop_null().to_numpy()
         cuts = np.percentile(scores, _QUANTILES, method="lower") if len(scores) else []
-        values = {f"p{q}": micro_text(int(cut)) for q, cut in zip(_QUANTILES, cuts, strict=False)}
+        values = {f"p{q}": plain(micro_text(int(cut))) for q, cut in zip(_QUANTILES, cuts, strict=False)}
         rows.append({"metric": metric, **values})
     return rows
+
+
+def plain(decimal: str) -> str:
+    """Return a decimal text without the zeros at its end.
+
+    >>> plain("14209.000000"), plain("0.500000")
+    ('14209', '0.5')
+    """
+    return decimal.rstrip("0").removesuffix(".")
 
 
 def _source_slice(generation: Generation, done: FilteredRegion) -> dict[str, Json]:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from casebits_dagster.orchestration import describe_mix, plots
-from casebits_dagster.orchestration.metadata import Metadata, Row, fields, table, upstream
+from casebits_dagster.orchestration.describe_region import plain
+from casebits_dagster.orchestration.metadata import Metadata, Row, share, table, upstream
 from casebits_dagster.orchestration.partitions import asset_key
 from casebits_dagster.orchestration.stages import ADMITTED, FRONTIER
 from casebits_dagster.publication.frontier import Advanced
@@ -14,7 +19,10 @@ from casebits_dagster.records.layout import ADMISSION, Home, region_id
 from casebits_dagster.records.pins import Generation
 from casebits_dagster.records.stratification import StratificationReport
 
-mix = describe_mix.mix
+mix, mix_columns = describe_mix.mix, describe_mix.columns
+
+_LISTED = 20
+_BARS = 200
 
 
 def frontier(generation: Generation, done: Advanced, home: Home) -> Metadata:
@@ -30,13 +38,18 @@ def frontier(generation: Generation, done: Advanced, home: Home) -> Metadata:
         "tokens": sum(tokens),
         "status": done.latest.status,
         "waits_for": waits,
-        "admitted_beyond_the_gap": ", ".join(map(region_id, done.waiting)) or "none",
-        "admitted_prefix": plots.prefix(tokens, done.waiting, manifest.plan.total),
+        "beyond_the_gap": _listed(done.waiting),
+        "prefix_plot": plots.prefix(tokens, done.waiting, manifest.plan.total),
         "splits": table([_split(name, getattr(manifest.splits, name)) for name in ("train", "validation")]),
         "newest_regions": table(
             [
-                {"region": region_id(entry.index), **fields(entry, "documents", "tokens", "content_id")}
-                for entry in manifest.regions[-20:]
+                {
+                    "region": region_id(entry.index),
+                    "documents": f"{entry.documents:,}",
+                    "tokens": f"{entry.tokens:,}",
+                    "content_id begins": entry.content_id[:16],
+                }
+                for entry in manifest.regions[-_LISTED:]
             ]
         ),
         "manifest": folder.manifest(manifest.version),
@@ -52,24 +65,36 @@ def frontier(generation: Generation, done: Advanced, home: Home) -> Metadata:
 def stratification(done: WrittenReport) -> Metadata:
     """Return the page of a stratification report."""
     report = done.report
-    tables = {name: table(_rows(report, name)) for name in report.tables}
     return {
         "dagster/row_count": report.documents,
         "frontier_version": report.version,
         "documents": report.documents,
         "tokens": report.tokens,
-        "cluster_shares_by_region": _cluster_shares(report),
-        **tables,
-        "duplicates_across_regions": len(report.tables["duplicates"].rows),
+        "by_region_plot": _cluster_shares(report),
+        "by_cluster": table(_strata(report, "by_cluster", "cluster")),
+        "by_length": table(_strata(report, "by_length", "tokens", "length in tokens")),
+        "by_case_class": table(_strata(report, "by_case_class", "case_class")),
+        "cluster_by_length_plot": _cells(report),
+        "train_scores": table(_scores(report)),
+        "duplicates": len(report.tables["duplicates"].rows),
+        "which_duplicates": table(_rows(report, "duplicates")[:_LISTED]),
         "report": done.path,
         "report_sha256": done.sha256,
         "written": "now" if done.published else "identical bytes were there before",
         "made_from": [upstream(asset_key(report.generation, FRONTIER), report.manifest_sha256)],
+        "next": "a mix takes its own shares of these clusters and lengths from the frontier.",
     }
 
 
 def _split(name: str, total: SplitTotal) -> Row:
-    return {"split": name, "documents": total.documents, "tokens": total.tokens, "text_bytes": total.raw_bytes}
+    counts = {"documents": total.documents, "tokens": total.tokens, "text bytes": total.raw_bytes}
+    return {"split": name, **{key: f"{count:,}" for key, count in counts.items()}}
+
+
+def _listed(regions: Sequence[int]) -> str:
+    """Return the first regions of a list by name, and how many there are."""
+    names = ", ".join(map(region_id, regions[:_LISTED]))
+    return f"{len(regions)}: {names}{', ...' if len(regions) > _LISTED else ''}" if regions else "none"
 
 
 def _admissions(generation: Generation, done: Advanced) -> list[dict[str, Json]]:
@@ -87,11 +112,42 @@ def _rows(report: StratificationReport, name: str) -> list[Row]:
     return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
 
 
+def _strata(report: StratificationReport, name: str, by: str, shown: str = "") -> list[Row]:
+    """Return documents and tokens of each stratum, with its share of all tokens, and what of it is for validation."""
+    return [
+        {
+            shown or by: row[by],
+            "documents": f"{row['train_documents'] + row['validation_documents']:,}",
+            "tokens": f"{(tokens := row['train_tokens'] + row['validation_tokens']):,}",
+            "of all tokens": share(tokens, report.tokens),
+            "validation": share(row["validation_tokens"], tokens),
+        }
+        for row in _rows(report, name)
+    ]
+
+
+def _cells(report: StratificationReport) -> object:
+    """Return the grid of clusters by lengths: what each has of all tokens."""
+    found = report.tables["cluster_by_length"]
+    shares = [[100 * int(count) / max(1, report.tokens) for count in row[1:]] for row in found.rows]
+    texts = [[f"{value:.1f} %" if value else "-" for value in row] for row in shares]
+    return plots.grid(shares, texts, [f"cluster {row[0]}" for row in found.rows], found.columns[1:])
+
+
+def _scores(report: StratificationReport) -> list[Row]:
+    cuts = ("p0", "p10", "p50", "p90", "p100")
+    rows = [row for row in _rows(report, "scores") if row["split"] == "train"]
+    return [{"metric": row["metric"], **{cut: plain(str(row[cut])) for cut in cuts}} for row in rows]
+
+
 def _cluster_shares(report: StratificationReport) -> object:
     rows = _rows(report, "by_region")
-    series = {
-        column.removeprefix("cluster_").removesuffix("_micro"): [row[column] / 10_000 for row in rows]
-        for column in report.tables["by_region"].columns
-        if column.endswith("_micro")
-    }
-    return plots.stacked(series, [row["region"] for row in rows], "region", "% of tokens, by cluster")
+    names = [column for column in report.tables["by_region"].columns if column.endswith("_micro")]
+    cuts = np.arange(0, len(rows), 1 + len(rows) // _BARS)
+    tokens = np.array([row["tokens"] for row in rows], float)
+    shares = np.array([[row[name] for name in names] for row in rows], float).reshape(len(rows), len(names)) / 10_000
+    if len(rows):
+        shares = np.add.reduceat(shares * tokens[:, None], cuts) / np.maximum(1, np.add.reduceat(tokens, cuts))[:, None]
+    labels = [name.removeprefix("cluster_").removesuffix("_micro") for name in names]
+    series = dict(zip(labels, shares.T.tolist(), strict=True))
+    return plots.stacked(series, [rows[cut]["region"] for cut in cuts], "region", "% of tokens, by cluster")

@@ -59,7 +59,8 @@ class RegionsConfig(dg.Config):
 @dataclass(slots=True)
 class RegionRun:
     """A run at work. `failed` has why a region failed, `tokens` counts those that were encoded, `told` has what the
-    ended stages of a region said and their seconds, `alike` the machine's failures in a row."""
+    ended stages of a region said and their seconds, `alike` the machine's failures in a row,
+    `gave_up` why the rest was not begun."""
 
     generation: Generation
     stages: Sequence[RegionStage]
@@ -71,6 +72,7 @@ class RegionRun:
     tokens: int = 0
     told: dict[int, tuple[str, float]] = field(default_factory=dict)
     alike: list[str] = field(default_factory=list)
+    gave_up: str = ""
     begun: float = field(default_factory=time.monotonic)
     said: float = field(default_factory=time.monotonic)
 
@@ -106,10 +108,13 @@ class RegionRun:
                 todo.remove(ended.region)
                 self.context.log.info(f"region {region_id(ended.region)}: every byte is as admitted, nothing to make")
                 self._count(len(regions))
-        for ended in work_through(todo, stages, at_once):
+        for ended in work_through(todo, stages, at_once, self._given_up):
             self._end(ended, events, len(regions))
-            if len(self.alike) >= self.config.stop_after:
-                break
+
+    def _given_up(self) -> bool:
+        if len(self.alike) >= self.config.stop_after and not self.gave_up:
+            self.gave_up = f"{len(self.alike)} in a row failed by {self.alike[0]}"
+        return bool(self.gave_up)
 
     def _end(self, ended: Ended, events: RegionEvents, total: int) -> None:
         stage = next(stage for stage in self.stages if stage.name == ended.stage)
@@ -127,7 +132,9 @@ class RegionRun:
         else:
             told = produce.admitted(ended.value, self.home) if stage.apart else ended.value
             events.done(stage, ended.region, told)
-            self.tokens, self.alike = self.tokens + told.tokens, []
+            self.tokens += told.tokens
+            if stage is self.stages[-1]:
+                self.alike = []
             self._say(ended, told.said)
         if ended.error is not None or stage is self.stages[-1]:
             self._count(total)
@@ -168,7 +175,7 @@ class RegionRun:
         names = ", ".join(row["region"] for row in rows[:10]) + (", ..." if len(rows) > 10 else "")
         text = f"{len(rows)} of {len(regions)} regions failed: {names}"
         if left:
-            text += f"; {left} were not begun, since {len(self.alike)} in a row failed by {self.alike[0]}"
+            text += f"; {left} were not begun, since {self.gave_up}"
         raise _failure(text, {"failed": table(rows), "not_begun": left}, [*self.failed.values()])
 
 

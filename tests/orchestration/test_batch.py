@@ -69,6 +69,13 @@ def test_a_failure_ends_its_region_alone() -> None:
     ]
 
 
+def test_what_was_begun_is_told_when_the_rest_is_given_up() -> None:
+    told: list[int] = []
+    for ended in work_through([1, 2, 3], [Stage("first", double, None, died)], 1, lambda: len(told) == 2):
+        told.append(ended.region)
+    assert told == [1, 2]
+
+
 def test_no_region_is_no_work() -> None:
     assert list(work_through([], [Stage("first", double, None, died)], 2)) == []
 

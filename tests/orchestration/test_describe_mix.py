@@ -94,7 +94,7 @@ def test_cells_of_domains_by_lengths(home: Home) -> None:
         "context_plot",
         "order_plot",
     ]
-    assert [list(row) for row in found["cells"][:1]] == [["domain, lengths", "target", "achieved", "error", "supply"]]
+    assert [list(row) for row in found["cells"][:1]] == [["domain, lengths", "target", "achieved", "supply"]]
     assert [row["domain, lengths"] for row in found["cells"]] == [
         f"{domain}, {lengths}" for domain in "ab" for lengths in ("<16", "16-63", ">=64")
     ]

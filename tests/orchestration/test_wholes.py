@@ -40,7 +40,7 @@ def test_the_prefix_stops_before_a_gap_and_says_so(graph: Graph) -> None:
     page = metadata(result, FRONTIER)
     assert results(result) == {f"{FRONTIER}/gapless": True, f"{FRONTIER}/verified": True}
     assert (page["regions"], page["status"]) == ("2 of 14", "building")
-    assert (page["waits_for"], page["admitted_beyond_the_gap"]) == ("region 00002", "00008")
+    assert (page["waits_for"], page["beyond_the_gap"]) == ("region 00002", "1: 00008")
     assert metadata(result, REPORT)["frontier_version"] == 1
     folder = graph.home.generation("sample")
     assert page["made_from"] == [
@@ -68,7 +68,7 @@ def test_the_whole_sample(whole: Graph) -> None:
     assert set(results(result).values()) == {True}
     assert metadata(result, FRONTIER)["status"] == "complete"
     assert metadata(result, FRONTIER)["written"] == "nothing new was admitted: no byte changed"
-    assert sum(row["train_documents"] for row in rows(result, REPORT, "by_cluster")) == 898
+    assert sum(int(row["documents"]) for row in rows(result, REPORT, "by_cluster")) == 933
     for mix in ("sample_aligned", "sample_concatenated", "sample_interleaved", "sample_stratified"):
         page = metadata(result, f"mixes/{mix}")
         assert page["manifest_sha256"] == sha256_file(whole.home.mix(mix) / MANIFEST)
