@@ -35,6 +35,7 @@ from casebits_dagster.orchestration.partitions import range_tags
 from casebits_dagster.orchestration.runs import RunRecord
 from casebits_dagster.publication.frontier import advance_frontier
 from casebits_dagster.records.digests import sha256_file
+from casebits_dagster.records.errors import RecordError
 from casebits_dagster.records.layout import Home, region_id
 from casebits_dagster.records.pins import default_pins_folder, load_generation
 from casebits_dagster.regions.encode import encode_region
@@ -180,12 +181,19 @@ def write_pins(folder: Path, files: Sequence[tuple[Path, Sequence[int]]]) -> Pat
     text, _, _ = (pinned / "generations/climbmix-lower32k-v1.toml").read_text().partition("# The 100 root files")
     for old, new in (
         ('generation = "climbmix-lower32k-v1"', f'generation = "{NAME}"'),
+        ('repo = "nvidia/Nemotron-ClimbMix"', 'repo = "bench/recut"'),
         ('repo_type = "dataset"', 'repo_type = "folder"\nlocation = "source"'),
     ):
         assert text.count(old) == 1
         text = text.replace(old, new)
     split = '[split]\nrule = "sha256-salt-id"\nsalt = "bench"\nshare = 0.001\n'
-    (pins / f"generations/{NAME}.toml").write_text(text + split + tables)
+    file = pins / f"generations/{NAME}.toml"
+    file.write_text(text + split + tables)
+    try:
+        load_generation(pins, NAME)
+    except RecordError as error:
+        # The revision of a folder follows from its files: the error says what it must be.
+        file.write_text(file.read_text().replace(str(error.read), str(error.expected)))
     return pins
 
 

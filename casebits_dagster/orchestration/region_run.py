@@ -100,9 +100,11 @@ class RegionRun:
         for stage in self.stages:
             options = (self.context.run.run_id, self.config.full_proof) if stage.apart else ()
             work = partial(stage.work, packed, self.home, *options)
-            stages.append(Stage(stage.name, work, verifiers if stage.apart else producers, self._died))
+            stages.append(Stage(stage.name, work, verifiers if stage.apart else producers, partial(self._died, stage)))
         todo, known = list(regions), {} if self.config.again else events.known(regions)
-        look = Stage("look", partial(produce.standing, packed, self.home), producers, self._died)
+        look = Stage(
+            "look", partial(produce.standing, packed, self.home), producers, partial(self._died, self.stages[0])
+        )
         for ended in work_through(sorted(known), [look], at_once):
             if ended.error is None and events.stands(ended.region, ended.value, known[ended.region]):
                 todo.remove(ended.region)
@@ -161,8 +163,12 @@ class RegionRun:
             f"{self.tokens / passed:,.0f} a second; about {_minutes(left)} left"
         )
 
-    def _died(self, index: int) -> CasebitsError:
-        return died(self.generation.name, index)
+    def _died(self, stage: RegionStage, index: int) -> CasebitsError:
+        if stage.apart:
+            return died(self.generation.name, index)
+        where, problem = f"{self.generation.name}/{region_id(index)}", "its process ended before its answer, twice"
+        remedy = "if it was out of memory, run it with fewer workers"
+        return CasebitsError("WORKER_DIED", where, problem, remedy=remedy)
 
     def _conclude(self, regions: Sequence[int]) -> None:
         left = len(regions) - self.ended
@@ -184,11 +190,14 @@ def _failure(text: str, metadata: Metadata, errors: Sequence[Exception]) -> dg.F
 
 
 def _machines_fault(error: Exception) -> str:
-    """Return what kind of fault of the machine or a store this is; empty for one of the region."""
+    """Return what kind of fault of the machine or a store this is; empty for one of the region.
+
+    A process that died, alone and for the second time, died of its region.
+    """
     if isinstance(error, OSError):
         return os.strerror(error.errno) if error.errno else type(error).__name__
     code = str(getattr(error, "code", ""))
-    return code if code in TRANSIENT or code.startswith("STORE_") else ""
+    return code if code.startswith("STORE_") or code == "REGION_CHANGED" else ""
 
 
 def _minutes(seconds: float) -> str:

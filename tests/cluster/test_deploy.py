@@ -66,7 +66,7 @@ def test_the_environment_has_every_variable_that_is_asked_for() -> None:
     assert _variables(_settings("one-server")) == LIBPQ
     assert _variables(_settings("cluster")) == LIBPQ | {"CASEBITS_BROKER"}
     stores = {"CASEBITS_STORE", "CASEBITS_HOME", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_ACCESS_KEY_ID"}
-    assert named == LIBPQ | {"CASEBITS_BROKER", "AWS_SECRET_ACCESS_KEY"} | stores
+    assert named == LIBPQ | {"CASEBITS_BROKER", "CASEBITS_REGIONS_A_RUN", "AWS_SECRET_ACCESS_KEY"} | stores
 
 
 def test_what_cannot_be_run_here_says_so_first() -> None:

@@ -62,6 +62,7 @@ def test_the_verifier_imports_records_and_numpy_only() -> None:
     assert {name for name in ours if ".records." not in name} == {
         "casebits_dagster.mixing",
         "casebits_dagster.mixing.verify_classes",
+        "casebits_dagster.mixing.verify_loss",
         "casebits_dagster.mixing.verify_sources",
         "casebits_dagster.mixing.verify_tables",
     }

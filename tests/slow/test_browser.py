@@ -1,16 +1,18 @@
-"""Dagster's pages in a real browser, over real runs: what a person sees after `make demo`, and when a region breaks.
+"""Dagster's pages in a real browser, over real runs: what a person clicks, and what a person sees of it.
 
 Pictures go to the test's folder, or to the one that CASEBITS_SCREENSHOTS names (`docs` to renew those of the README).
+Only one server runs at a time: that of the demo starts with the first test that wants it, and they are the last ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Locator, Page
 
 from casebits_dagster.definitions import build
 from casebits_dagster.orchestration.demo import run_demo
@@ -19,80 +21,164 @@ from casebits_dagster.records.layout import ADMISSION, IDS, Home, region_id
 from tests.orchestration.conftest import Graph
 from tests.slow.dagster_ui import browser_page, dagster_dev, needs_chromium, reload_until, screenshot
 
-ASSETS = [
-    "filtered_documents",
-    "encoded_arrays",
-    "admission_proof",
-    "frontier_manifest",
-    "stratification_report",
-    "sample_aligned",
-    "sample_concatenated",
-    "sample_interleaved",
-    "sample_stratified",
-]
-
+STAGES = ["filtered_documents", "encoded_arrays", "admission_proof"]
+MIXES = ["sample_aligned", "sample_concatenated", "sample_interleaved", "sample_stratified"]
+ASSETS = [*STAGES, "frontier_manifest", "stratification_report", *MIXES]
 MIX_PLOTS = ("domains_plot", "lengths_plot", "cells_plot", "windows_plot", "context_plot", "order_plot")
+AUTOMATIONS = [
+    *(
+        f"{generation}_{name}"
+        for generation in ("casebits_nvidia5eaa64_v1", "climbmix_lower32k_v1", "sample")
+        for name in ("frontier_follows", "next_regions", "prove_again_weekly")
+    ),
+    "default_automation_condition_sensor",
+    "missed_retries",
+]
+RANGE = [region_id(index) for index in range(12)]
 
-pytestmark = [pytest.mark.slow, needs_chromium]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), needs_chromium]
 
 
-def test_the_demo_is_seen_in_the_browser(pins: Path, home: Home, tmp_path: Path) -> None:
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """The server over what the demo made."""
+
+    url: str
+    folder: Path
+
+    @contextmanager
+    def page(self, width: int = 1600, height: int = 1000) -> Iterator[Page]:
+        with browser_page((width, height), self.folder) as page:
+            yield page
+
+
+@pytest.fixture(scope="module")
+def demo(pins: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    folder = tmp_path_factory.mktemp("demo")
+    home = Home(folder / "home")
     assert run_demo(home.root, pins, print, build).failures == {}
-    with dagster_dev(home, tmp_path / "dev.log") as address, browser_page((1500, 1200), tmp_path) as page:
-        page.goto(f"{address}/assets/sample/filtered_documents?view=partitions&partition=00003")
-        seen(page, "Materialized")
-        with opened_plot(page, "document_lengths"):
-            screenshot(page, "region_plot", tmp_path)
-        for shown in ("rows_read", "why_not", "dropped: too_many_digits", "made_from"):
-            seen(page, shown)
-        screenshot(page, "region_page", tmp_path)
-
-        page.goto(f"{address}/assets/sample/frontier_manifest?view=overview")
-        seen(page, "14 of 14")
-        with opened_plot(page, "admitted_prefix"):
-            pass
-        page.goto(f"{address}/assets/sample/stratification_report?view=overview")
-        with opened_plot(page, "cluster_shares_by_region"):
-            pass
-        page.goto(f"{address}/assets/mixes/sample_interleaved?view=overview")
-        for plot in ("sources_plot", "windows_plot", "context_plot", "order_plot"):
-            with opened_plot(page, plot):
-                pass
-        page.goto(f"{address}/assets/mixes/sample_stratified?view=overview")
-        for plot in MIX_PLOTS:
-            with opened_plot(page, plot):
-                pass
-        with opened_plot(page, "steps_plot"):
-            screenshot(page, "mix_plot", tmp_path)
-        page.get_by_text("lengths_plot", exact=True).last.scroll_into_view_if_needed()
-        screenshot(page, "mix_page", tmp_path)
-
-        page.set_viewport_size({"width": 2200, "height": 1250})
-        # Groups are folded on this page; this is what its address becomes when a person unfolds both.
-        page.goto(f"{address}/asset-groups?expanded=global@global:sample,global@global:mixes")
-        for asset in ASSETS:
-            seen(page, asset)
-        page.wait_for_function("!document.body.innerText.includes('Loading...')")
-        screenshot(page, "asset_graph", tmp_path)
+    with dagster_dev(home, folder / "dev.log") as url:
+        yield Demo(url, folder)
 
 
-def test_a_person_makes_a_region_and_sees_a_refusal(pins: Path, home: Home, tmp_path: Path) -> None:
+def test_a_person_makes_regions_and_sees_a_refusal(pins: Path, home: Home, tmp_path: Path) -> None:
     broken = break_region(pins, home, 13)
     assert not (broken / ADMISSION).exists()
-    with dagster_dev(home, tmp_path / "dev.log") as address, browser_page((1500, 1000), tmp_path) as page:
-        materialize(page, address, "filtered_documents", "00008")
+    with dagster_dev(home, tmp_path / "dev.log") as url, browser_page((1600, 1000), tmp_path) as page:
+        look_at_launchpad(page, url, tmp_path)
+        materialize(page, url, "filtered_documents", "00008")
         reload_until(page, "Materialized")
         assert home.generation("sample").verdicts(8).is_file()
 
-        materialize(page, address, "admission_proof", "00013")
+        materialize(page, url, "admission_proof", "00013")
         reload_until(page, "Failed (1)")
-        page.goto(f"{address}/assets/sample/admission_proof?view=checks")
+        page.goto(f"{url}/assets/sample/admission_proof?view=checks")
         page.get_by_text("L1_shape", exact=True).locator("visible=true").first.click()
         for shown in ("L1_HASH", f"00013/{IDS}"):
             seen(page, shown)
         screenshot(page, "failed_check", tmp_path)
-    assert not (broken / ADMISSION).exists()
+
+        watch_backfill(page, url, tmp_path)
+        for stage, failed in zip(STAGES, (0, 0, 1), strict=True):
+            page.goto(f"{url}/assets/sample/{stage}?view=partitions")
+            for shown in (f"Materialized ({13 - failed})", f"Failed ({failed})", "Materializing (0)"):
+                seen(page, shown)
+    admitted = sorted(path.parent.name for path in home.generation("sample").root.glob(f"regions/*/{ADMISSION}"))
+    assert admitted == RANGE
     assert [path.suffix for path in home.generation("sample").rejections(13).iterdir()] == [".json"]
+
+
+def test_the_pages_of_what_is_made_from_the_source(demo: Demo) -> None:
+    with demo.page() as page:
+        page.goto(f"{demo.url}/assets/sample/filtered_documents?view=partitions&partition=00003")
+        seen(page, "Materialized")
+        with opened_plot(page, "lengths_plot"):
+            screenshot(page, "region_plot", demo.folder)
+        for shown in ("verdicts on rows [330, 440) of pd_mix.parquet", "why_not", "dropped: too_many_digits", "next"):
+            seen(page, shown)
+        screenshot(page, "region_page", demo.folder)
+        page.goto(f"{demo.url}/assets/sample/encoded_arrays?view=overview")
+        for shown in (
+            "source_position",
+            "row of the source file, or the byte where its line begins",
+            "corpus",
+            "NumPy",
+        ):
+            seen(page, shown)
+        page.goto(f"{demo.url}/assets/sample/admission_proof?view=partitions&partition=00003")
+        for shown in ("admitted", "L4_SCORES: 32 of 110", "made_from"):
+            seen(page, shown)
+        page.goto(f"{demo.url}/assets/sample/frontier_manifest?view=overview")
+        seen(page, "14 of 14")
+        with opened_plot(page, "prefix_plot"):
+            pass
+        page.goto(f"{demo.url}/assets/sample/stratification_report?view=overview")
+        for plot in ("by_region_plot", "cluster_by_length_plot"):
+            with opened_plot(page, plot):
+                pass
+
+
+def test_the_pages_of_mixes(demo: Demo) -> None:
+    with demo.page(1500, 1200) as page:
+        page.goto(f"{demo.url}/assets/mixes/sample_interleaved?view=overview")
+        for plot in ("sources_plot", "windows_plot", "context_plot", "order_plot"):
+            with opened_plot(page, plot):
+                pass
+        page.goto(f"{demo.url}/assets/mixes/sample_stratified?view=overview")
+        for plot in MIX_PLOTS:
+            with opened_plot(page, plot):
+                pass
+        with opened_plot(page, "steps_plot"):
+            screenshot(page, "mix_plot", demo.folder)
+        page.get_by_text("lengths_plot", exact=True).last.scroll_into_view_if_needed()
+        screenshot(page, "mix_page", demo.folder)
+
+
+def test_the_graph(demo: Demo) -> None:
+    with demo.page(2200, 1250) as page:
+        open_graph(page, demo.url, "global@global:sample,global@global:mixes")
+        for asset in ASSETS:
+            seen(page, asset)
+        page.wait_for_function("!document.body.innerText.includes('Loading...')")
+        screenshot(page, "asset_graph", demo.folder)
+
+
+def test_a_person_audits_a_window(demo: Demo) -> None:
+    with demo.page() as page:
+        page.goto(f"{demo.url}/locations/casebits/jobs/audit/playground")
+        page.get_by_text("Missing required config entries ['mix', 'window']").wait_for()
+        page.locator(".CodeMirror-line").first.click()
+        page.keyboard.press("Control+a")
+        page.keyboard.insert_text("ops: {follow_window: {config: {mix: sample_stratified, window: 7}}}\n")
+        seen(page, "No errors")
+        page.get_by_role("button", name="Launch Run").click()
+        page.wait_for_url("**/runs/*")
+        seen(page, "Success", seconds=120)
+        page.goto(f"{demo.url}/assets/mixes/sample_stratified?view=events")
+        page.get_by_text("window 7 of sample_stratified: ").wait_for()
+        for shown in ("proven", "documents", "file of the mix"):
+            seen(page, shown)
+        screenshot(page, "audit", demo.folder)
+
+
+def test_automation_is_off_until_a_person_switches_it_on(demo: Demo) -> None:
+    with demo.page() as page:
+        switches = automations(page, demo.url)
+        assert {name: switch.is_checked() for name, switch in switches.items()} == dict.fromkeys(AUTOMATIONS, False)
+        switch(page, switches["sample_frontier_follows"])
+        page.locator("[data-index]", has_text="sample_next_regions").get_by_label("info").hover()
+        page.get_by_text("Asks for the next missing regions in order").locator("visible=true").first.wait_for()
+        screenshot(page, "automation", demo.folder)
+
+        page.goto(f"{demo.url}/locations/casebits/sensors/sample_frontier_follows")
+        reload_until(page, "Skipped")
+        page.get_by_text("Skipped", exact=True).locator("visible=true").first.click()
+        seen(page, "the frontier has 14 of 14 regions and is complete")
+        switches = automations(page, demo.url)
+        on = [name for name, switch in switches.items() if switch.is_checked()]
+        assert on == ["sample_frontier_follows"]
+        switch(page, switches["sample_frontier_follows"])
+        assert not any(switch.is_checked() for switch in automations(page, demo.url).values())
 
 
 def break_region(pins: Path, home: Home, index: int) -> Path:
@@ -107,17 +193,82 @@ def break_region(pins: Path, home: Home, index: int) -> Path:
     return folder
 
 
-def seen(page: Page, text: str) -> None:
-    """Wait until this text is visible (Dagster also renders hidden copies, to measure them)."""
-    page.get_by_text(text, exact=True).locator("visible=true").first.wait_for()
+def look_at_launchpad(page: Page, url: str, folder: Path) -> None:
+    """Open the configuration of the step that makes regions, and see what its fields are for."""
+    page.goto(f"{url}/assets/sample/filtered_documents?view=overview")
+    page.get_by_label("arrow_drop_down").locator("visible=true").first.click()
+    page.get_by_text("Open launchpad").click()
+    page.get_by_text("stop_after", exact=True).first.click()
+    page.get_by_text("Give up after so many regions in a row").first.wait_for()
+    for shown in ("again", "full_proof", "stop_after", "workers"):
+        seen(page, shown)
+    screenshot(page, "launchpad", folder)
 
 
-def materialize(page: Page, address: str, asset: str, partition: str) -> None:
+def materialize(page: Page, url: str, asset: str, partition: str) -> None:
     """Click what a person clicks to materialise one partition."""
-    page.goto(f"{address}/assets/sample/{asset}?view=partitions&partition={partition}")
+    page.goto(f"{url}/assets/sample/{asset}?view=partitions&partition={partition}")
     page.get_by_role("button", name="Materialize").first.click()
     page.get_by_role("button", name="Launch 1 run").click()
     page.get_by_text("Launched run").wait_for()
+
+
+def watch_backfill(page: Page, url: str, folder: Path) -> None:
+    """Start a backfill of a range from the graph, read the lines of its run while it works, and see it end."""
+    open_graph(page, url, "global@global:sample")
+    for stage in STAGES:
+        page.get_by_text(stage, exact=True).locator("visible=true").first.click(modifiers=["Shift"])
+    page.get_by_role("button", name="Materialize selected (3)").click()
+    page.get_by_text("Select a partition").click()
+    for partition in RANGE:
+        page.get_by_text(partition, exact=True).locator("visible=true").last.click()
+    page.get_by_text("12 partitions selected").wait_for()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Launch backfill").click()
+
+    page.goto(f"{url}/runs")
+    page.locator("a[href^='/runs/b/']").first.click()
+    page.wait_for_url("**/runs/b/*")
+    backfill = page.url.split("?")[0]
+    page.goto(f"{backfill}?tab=runs")
+    run = page.locator("table a[href^='/runs/']:not([href^='/runs/b/'])")
+    while not run.count():
+        page.wait_for_timeout(2_000)
+        page.reload()
+    run.first.click()
+    page.get_by_placeholder("Filter").fill("region")
+    page.get_by_text(" of 12 regions ended, 0 failed; ").first.wait_for(timeout=120_000)
+    screenshot(page, "backfill_run", folder)
+    seen(page, "Success", seconds=240)
+    page.goto(backfill)
+    reload_until(page, "Succeeded")
+
+
+def open_graph(page: Page, url: str, unfolded: str) -> None:
+    """Open the graph with some groups unfolded: its address is what it becomes when a person unfolds them."""
+    page.goto(f"{url}/asset-groups?expanded={unfolded}")
+    seen(page, "filtered_documents")
+
+
+def automations(page: Page, url: str) -> dict[str, Locator]:
+    """Return the switch of every schedule and sensor on the page of all of them."""
+    page.goto(f"{url}/automation")
+    rows = page.locator("[data-index]")
+    page.wait_for_function(f"document.querySelectorAll('input[type=checkbox]').length == {2 * len(AUTOMATIONS) + 1}")
+    return {name: rows.filter(has_text=name).locator("label").last for name in AUTOMATIONS}
+
+
+def switch(page: Page, label: Locator) -> None:
+    """Click a switch, and wait until it stands the other way."""
+    before = label.is_checked()
+    label.click()
+    while label.is_checked() == before:
+        page.wait_for_timeout(200)
+
+
+def seen(page: Page, text: str, seconds: float = 60) -> None:
+    """Wait until this text is visible (Dagster also renders hidden copies, to measure them)."""
+    page.get_by_text(text, exact=True).locator("visible=true").first.wait_for(timeout=1_000 * seconds)
 
 
 @contextmanager
