@@ -34,6 +34,9 @@ MIX_CHECKS = {
 }
 
 
+_MAKE_AGAIN = "materialise the three stages of this partition: what was refused is made again, and proven again"
+
+
 def admitted_layers(admission: Admission) -> list[dg.AssetCheckResult]:
     """Return one passed check a layer, with what each of its checks examined."""
     results = []
@@ -58,7 +61,7 @@ def rejected_layers(rejected: Rejected) -> Iterator[dg.AssetCheckResult]:
     code = rejected.code
     for name in LAYERS:
         if name[:2] == code[:2]:
-            yield _refused(name, rejected)
+            yield _refused(name, rejected, next=_MAKE_AGAIN)
         elif name[:2] < code[:2]:
             yield dg.AssetCheckResult(check_name=name, passed=True, description=f"passed before {code} failed")
         else:
@@ -131,5 +134,6 @@ def _verified(evidence: Callable[[], Metadata]) -> dg.AssetCheckResult:
         return _refused("verified", error)
 
 
-def _refused(name: str, error: CasebitsError) -> dg.AssetCheckResult:
-    return dg.AssetCheckResult(check_name=name, passed=False, description=str(error), metadata=refusal(error))
+def _refused(name: str, error: CasebitsError, **more: str) -> dg.AssetCheckResult:
+    why = {**refusal(error), **more}
+    return dg.AssetCheckResult(check_name=name, passed=False, description=str(error), metadata=why)

@@ -151,5 +151,5 @@ def _markdown(figure: Figure, columns: int = 4) -> dg.MarkdownMetadataValue:
     figure.savefig(pixels, format="raw")
     drawn = Image.frombytes("RGBA", figure.canvas.get_width_height(), pixels.getvalue()).convert("RGB")
     # The event log keeps every picture for ever, and a palette makes it a quarter of the bytes.
-    drawn.quantize(64, method=Image.Quantize.FASTOCTREE).save(picture, format="png")
+    drawn.quantize(64, method=Image.Quantize.MEDIANCUT).save(picture, format="png")
     return dg.MetadataValue.md(f"![plot](data:image/png;base64,{base64.b64encode(picture.getvalue()).decode()})")

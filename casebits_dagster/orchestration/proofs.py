@@ -118,14 +118,16 @@ def audit_job(generations: Sequence[Generation]) -> dg.JobDefinition:
             audit = audit_window(corpus.home, config.mix, config.window, generations=named, recompute=config.recompute)
         except CasebitsError as error:
             raise dg.Failure(str(error), metadata=failure_facts(error), allow_retries=False) from error
-        links = [fields(link, "link", "where", "state", "sha256", "problem") for link in audit.evidence]
+        broken_first = sorted(audit.evidence, key=lambda link: link.state != "different")
+        links = [fields(link, "link", "where", "state", "problem") for link in broken_first]
         page: Metadata = {
             "proven": audit.proven,
             "audit": dg.MetadataValue.md(audit_markdown(audit)),
             "documents": table([fields(one, "id", "region", "index", "tokens", "split") for one in audit.documents]),
             "links": table(links),
         }
-        text = f"window {config.window} of {config.mix}: {len(links)} links, {len(audit.failures)} do not hold"
+        verdict = f"{len(audit.failures)} do not hold" if audit.failures else "all hold"
+        text = f"window {config.window} of {config.mix}: {len(links)} links, {verdict}"
         context.log.info(text)
         context.log_event(dg.AssetObservation(asset_key("mixes", config.mix), description=text, metadata=page))
         if not audit.proven:

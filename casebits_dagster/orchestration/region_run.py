@@ -157,11 +157,12 @@ class RegionRun:
         if now - self.said < SAY_EVERY and self.ended < total:
             return
         self.said, passed = now, now - self.begun
-        left = passed / self.ended * (total - self.ended)
-        self.context.log.info(
-            f"{self.ended} of {total} regions ended, {len(self.failed)} failed; {self.tokens:,} tokens, "
-            f"{self.tokens / passed:,.0f} a second; about {_minutes(left)} left"
-        )
+        said = f"{self.ended} of {total} regions ended, {len(self.failed)} failed; {self.tokens:,} tokens, "
+        said += f"{self.tokens / passed:,.0f} a second"
+        if self.ended > 1:
+            # After one region most of the time was the start of the processes.
+            said += f"; about {_minutes(passed / self.ended * (total - self.ended))} left"
+        self.context.log.info(said)
 
     def _died(self, stage: RegionStage, index: int) -> CasebitsError:
         if stage.apart:

@@ -11,6 +11,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.scheduler.instigation import InstigatorStatus
 
 from casebits_dagster.records.layout import ADMISSION, Home
 from tests.cluster.conftest import GENERATION, URL, Cluster
@@ -66,7 +67,14 @@ def test_the_commands_on_a_cluster(cluster: Cluster) -> None:
     assert set(_data(head.run(commands["why"]))["logsForRun"]) == {"events"}
     assert head.run(commands["missed"]) == "no retry was missed\n"
     assert "Validation successful" in head.run(commands["upgrade"] + " 2>&1")
-    assert head.run(commands["automation"]).count("Started ") == 4
+    head.run(commands["automation"])
+    switched_on = cluster.instance.all_instigator_state(instigator_statuses={InstigatorStatus.RUNNING})
+    assert {state.instigator_name for state in switched_on} == {
+        "default_automation_condition_sensor",
+        "missed_retries",
+        f"{GENERATION}_frontier_follows",
+        f"{GENERATION}_next_regions",
+    }
 
 
 @pytest.mark.parametrize("kind", sorted(ALONE))

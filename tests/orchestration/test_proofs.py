@@ -89,7 +89,7 @@ def test_a_window_is_followed_to_its_source(graph: Graph) -> None:
     (told,) = observations(graph, result)
     assert told.asset_key.to_user_string() == "mixes/sample_aligned"
     assert told.metadata["proven"].value is True
-    assert (told.description or "").endswith(" links, 0 do not hold")
+    assert (told.description or "").endswith(" links, all hold")
 
 
 def test_a_link_that_does_not_hold_fails_the_audit(graph: Graph) -> None:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Locator, Page, expect, sync_playwright
 
 from casebits_dagster.orchestration.instance import prepare_instance
 from casebits_dagster.records.layout import Home
@@ -71,6 +71,7 @@ def browser_page(size: tuple[int, int], folder: Path) -> Iterator[Page]:
         try:
             page = browser.new_page(viewport={"width": size[0], "height": size[1]})
             page.set_default_timeout(60_000)
+            expect.set_options(timeout=60_000)
             yield page
         except Exception:
             page.screenshot(path=folder / "failure.png")
@@ -85,15 +86,16 @@ def screenshot(page: Page, name: str, otherwise: Path) -> None:
     page.screenshot(path=Path(os.environ.get("CASEBITS_SCREENSHOTS") or otherwise) / f"{name}.png")
 
 
-def reload_until(page: Page, text: str, seconds: float = 120) -> None:
-    """Reload the page until it shows exactly this text: a page in the background does not refresh by itself."""
+def reload_until(page: Page, wanted: str | Locator, seconds: float = 240) -> None:
+    """Reload the page until it shows this, a text exactly: a page in the background does not refresh by itself."""
+    shown = (page.get_by_text(wanted, exact=True) if isinstance(wanted, str) else wanted).locator("visible=true")
     end = time.monotonic() + seconds
     while True:
         page.wait_for_timeout(3_000)
-        if page.get_by_text(text, exact=True).locator("visible=true").count():
+        if shown.count():
             return
         if time.monotonic() > end:
-            raise AssertionError(f"{page.url} did not show {text!r} within {seconds} s")
+            raise AssertionError(f"{page.url} did not show {wanted!r} within {seconds} s")
         page.reload()
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page
+from playwright.sync_api import Locator, Page, expect
 
 from casebits_dagster.definitions import build
 from casebits_dagster.orchestration.demo import run_demo
@@ -34,6 +34,7 @@ AUTOMATIONS = [
     "default_automation_condition_sensor",
     "missed_retries",
 ]
+STARTED = "sample_frontier_follows"
 RANGE = [region_id(index) for index in range(12)]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), needs_chromium]
@@ -139,7 +140,7 @@ def test_the_graph(demo: Demo) -> None:
         open_graph(page, demo.url, "global@global:sample,global@global:mixes")
         for asset in ASSETS:
             seen(page, asset)
-        page.wait_for_function("!document.body.innerText.includes('Loading...')")
+        expect(page.get_by_text("Loading...")).to_have_count(0)
         screenshot(page, "asset_graph", demo.folder)
 
 
@@ -165,20 +166,24 @@ def test_automation_is_off_until_a_person_switches_it_on(demo: Demo) -> None:
     with demo.page() as page:
         switches = automations(page, demo.url)
         assert {name: switch.is_checked() for name, switch in switches.items()} == dict.fromkeys(AUTOMATIONS, False)
-        switch(page, switches["sample_frontier_follows"])
-        page.locator("[data-index]", has_text="sample_next_regions").get_by_label("info").hover()
+        switches[STARTED].click()
+        expect(switches[STARTED]).to_be_checked()
+        page.locator("[data-index]", has_text="climbmix_lower32k_v1_next_regions").get_by_label("info").hover()
         page.get_by_text("Asks for the next missing regions in order").locator("visible=true").first.wait_for()
         screenshot(page, "automation", demo.folder)
 
-        page.goto(f"{demo.url}/locations/casebits/sensors/sample_frontier_follows")
-        reload_until(page, "Skipped")
-        page.get_by_text("Skipped", exact=True).locator("visible=true").first.click()
-        seen(page, "the frontier has 14 of 14 regions and is complete")
+        page.goto(f"{demo.url}/locations/casebits/sensors/{STARTED}")
+        tick = page.get_by_role("button", name="0 runs requested")
+        reload_until(page, tick)
+        tick.first.click()
+        page.get_by_text("the frontier has 14 of 14 regions and is complete").wait_for()
         switches = automations(page, demo.url)
-        on = [name for name, switch in switches.items() if switch.is_checked()]
-        assert on == ["sample_frontier_follows"]
-        switch(page, switches["sample_frontier_follows"])
-        assert not any(switch.is_checked() for switch in automations(page, demo.url).values())
+        # The page shows first what it knew before.
+        for name, switch in switches.items():
+            expect(switch).to_be_checked(checked=name == STARTED)
+        switches[STARTED].click()
+        for switch in automations(page, demo.url).values():
+            expect(switch).not_to_be_checked()
 
 
 def break_region(pins: Path, home: Home, index: int) -> Path:
@@ -195,8 +200,9 @@ def break_region(pins: Path, home: Home, index: int) -> Path:
 
 def look_at_launchpad(page: Page, url: str, folder: Path) -> None:
     """Open the configuration of the step that makes regions, and see what its fields are for."""
-    page.goto(f"{url}/assets/sample/filtered_documents?view=overview")
-    page.get_by_label("arrow_drop_down").locator("visible=true").first.click()
+    page.goto(f"{url}/assets/sample/filtered_documents?view=partitions")
+    seen(page, "00000")
+    page.locator("button", has=page.get_by_label("arrow_drop_down")).first.click()
     page.get_by_text("Open launchpad").click()
     page.get_by_text("stop_after", exact=True).first.click()
     page.get_by_text("Give up after so many regions in a row").first.wait_for()
@@ -231,13 +237,15 @@ def watch_backfill(page: Page, url: str, folder: Path) -> None:
     page.wait_for_url("**/runs/b/*")
     backfill = page.url.split("?")[0]
     page.goto(f"{backfill}?tab=runs")
-    run = page.locator("table a[href^='/runs/']:not([href^='/runs/b/'])")
-    while not run.count():
-        page.wait_for_timeout(2_000)
-        page.reload()
+    # The id of a run has dashes, that of a backfill has none.
+    run = page.locator("a[href^='/runs/'][href*='-']")
+    reload_until(page, run)
     run.first.click()
-    page.get_by_placeholder("Filter").fill("region")
+    page.get_by_text("Levels (5/6)").click()
+    page.get_by_text("event", exact=True).last.click()
+    page.keyboard.press("Escape")
     page.get_by_text(" of 12 regions ended, 0 failed; ").first.wait_for(timeout=120_000)
+    page.get_by_text(" tokens, admitted (").nth(3).wait_for(timeout=120_000)
     screenshot(page, "backfill_run", folder)
     seen(page, "Success", seconds=240)
     page.goto(backfill)
@@ -254,16 +262,9 @@ def automations(page: Page, url: str) -> dict[str, Locator]:
     """Return the switch of every schedule and sensor on the page of all of them."""
     page.goto(f"{url}/automation")
     rows = page.locator("[data-index]")
-    page.wait_for_function(f"document.querySelectorAll('input[type=checkbox]').length == {2 * len(AUTOMATIONS) + 1}")
-    return {name: rows.filter(has_text=name).locator("label").last for name in AUTOMATIONS}
-
-
-def switch(page: Page, label: Locator) -> None:
-    """Click a switch, and wait until it stands the other way."""
-    before = label.is_checked()
-    label.click()
-    while label.is_checked() == before:
-        page.wait_for_timeout(200)
+    # Each has one more to be selected by, and all together have one.
+    expect(page.locator("input[type=checkbox]")).to_have_count(2 * len(AUTOMATIONS) + 1)
+    return {name: rows.filter(has_text=name).locator("label").nth(1) for name in AUTOMATIONS}
 
 
 def seen(page: Page, text: str, seconds: float = 60) -> None:

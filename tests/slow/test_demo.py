@@ -21,7 +21,9 @@ def test_reruns_and_other_homes_make_the_same_bytes(pins: Path, tmp_path: Path) 
     assert (first.failures, first.first_run, first.unchanged) == ({}, True, False)
     assert (first.summary.admitted, first.summary.empty, first.summary.counts["documents"]) == (14, 1, 933)
     assert list(first.mixes) == ["sample_aligned", "sample_concatenated", "sample_interleaved", "sample_stratified"]
-    assert [line.split("  ")[0] for line in said[:14]] == [f"[{k + 1:>2}/14] region {k:05d}" for k in range(14)]
+    assert [line[:8] for line in said[:14]] == [f"[{k + 1:>2}/14] " for k in range(14)]
+    # Regions that are worked on beside each other may end in another order.
+    assert sorted(line[8:21] for line in said[:14]) == [f"region {k:05d}:" for k in range(14)]
 
     again = run_demo(tmp_path / "one", pins, said.append, build)
     assert (again.failures, again.first_run, again.unchanged) == ({}, False, True)
