@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from casebits_dagster.admission import admit_apart, admit_region
-from casebits_dagster.admission.process import verifier
+from casebits_dagster.admission.process import admit_packed, verifier
 from casebits_dagster.processes import process_pool
 from casebits_dagster.records.errors import CasebitsError, Rejected
 from casebits_dagster.records.layout import ADMISSION, Home
@@ -46,6 +47,13 @@ def test_a_region_is_admitted_by_a_process_that_has_nothing_of_the_producer(worl
     assert done.admission == admit_region(generation, 0, home, run_id="run-2").admission
     assert rooms_imported() == ["admission", "processes", "records", "stores"]
     assert verifier(os.getpid()).submit(os.getppid).result() == os.getpid()
+
+
+def test_a_generation_that_is_sent_pickled_is_the_same_one(world: World) -> None:
+    generation, home, rows = world
+    make_region(generation, home, rows, 0)
+    done = admit_packed(pickle.dumps(generation), home, "run-1", False, 0)
+    assert (done.published, done.admission.generation) == (True, generation.name)
 
 
 def test_a_refusal_crosses_the_processes_whole(world: World) -> None:

@@ -663,3 +663,8 @@ def test_the_committed_pins_resolve(pins: Path) -> None:
     assert waiting == ({} if published.exists() else {"casebits-nvidia5eaa64-v1": str(published)})
     for folder in sorted((pins / "codecs").iterdir()):
         assert CodecFiles.from_toml(folder / "codec.toml").codec == folder.name
+
+
+def test_the_environment_may_name_another_folder_of_pins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CASEBITS_PINS", str(tmp_path))
+    assert default_pins_folder() == tmp_path
