@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,28 +23,11 @@ from casebits_dagster.records.errors import Absent, Refused
 from casebits_dagster.records.frontier import FrontierEntry, Latest, Manifest
 from casebits_dagster.records.layout import ADMISSION, RECEIPT, GenerationFolder, Home
 from casebits_dagster.records.region import Receipt
-from casebits_dagster.regions.index import INDEX_DTYPE, cached_index
+from casebits_dagster.regions.index import INDEX_DTYPE, cached_index, kept_index
 from casebits_dagster.regions.read import Region
 from casebits_dagster.stratify import split_totals
 
 LATEST_LIMIT = 64 << 10
-
-
-class NotProven(Exception):
-    """Bytes of a region were asked for that nobody has hashed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unread(Region):
-    """A region whose receipt alone was read: enough for an index that was kept, and no index can be made of it."""
-
-    @classmethod
-    def of(cls, folder: Path, receipt: Receipt) -> Unread:
-        none = np.empty(0, "<u2")
-        return cls(folder, receipt, none, none, none.astype("<u8"), none.astype("<u8"))
-
-    def documents(self) -> list[dict[str, Any]]:
-        raise NotProven
 
 
 @dataclass(slots=True)
@@ -79,11 +61,8 @@ class Frontier:
 
         Raises as `region` does.
         """
-        try:
-            unread = Unread.of(self.folder.root / self._entry(index).path, self.receipt(index))
-            return cached_index(self.folder, index, unread, self.codec.table)
-        except NotProven:
-            return cached_index(self.folder, index, self.region(index), self.codec.table)
+        kept = kept_index(self.folder, index, self.receipt(index))
+        return cached_index(self.folder, index, self.region(index), self.codec.table) if kept is None else kept
 
     def region(self, index: int) -> Region:
         """Return a region of the prefix, verified. Raises Absent beyond the prefix, Refused when it does not verify."""

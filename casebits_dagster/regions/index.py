@@ -21,6 +21,7 @@ from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import RecordError
 from casebits_dagster.records.layout import DOCUMENTS, GenerationFolder
 from casebits_dagster.records.record import micro
+from casebits_dagster.records.region import Receipt
 from casebits_dagster.regions.read import Region
 from casebits_dagster.stores.local import LocalStore
 
@@ -58,22 +59,29 @@ def index_region(region: Region, mixture: Mixture | None) -> NDArray[np.void]:
     return rows
 
 
+def kept_index(folder: GenerationFolder, index: int, receipt: Receipt) -> NDArray[np.void] | None:
+    """Return the index rows that were made of the region with this receipt; None when they are not there or rotten."""
+    raw = _stamped(folder.index(index), _made_from(receipt))
+    return None if raw is None else np.load(io.BytesIO(raw))
+
+
+def _made_from(receipt: Receipt) -> str:
+    return f"{_VERSION} {receipt.content_id} {receipt.pins.codec.mixture_sha256}"
+
+
 def cached_index(folder: GenerationFolder, index: int, region: Region, table: ByteTable) -> NDArray[np.void]:
     """Return the index rows of a region, from `index/<id>.npy` where the stamp beside it fits, else made anew.
 
     The stamp names what the rows were made from and their own hash: rot, a truncated file and another region's rows are
     all just a cache that is remade.
     """
-    path, pins = folder.index(index), region.receipt.pins.codec
-    made_from = f"{_VERSION} {region.receipt.content_id} {pins.mixture_sha256}"
-    if (raw := _stamped(path, made_from)) is not None:
-        found: NDArray[np.void] = np.load(io.BytesIO(raw))
-        return found
-    mixture = Mixture.load(folder.codec / "mixture.npz", table) if pins.mixture_sha256 else None
+    if (kept := kept_index(folder, index, region.receipt)) is not None:
+        return kept
+    mixture = Mixture.load(folder.codec / "mixture.npz", table) if region.receipt.pins.codec.mixture_sha256 else None
     rows = index_region(region, mixture)
     content = io.BytesIO()
     np.save(content, rows)
-    _keep_stamped(path, made_from, content.getvalue())
+    _keep_stamped(folder.index(index), _made_from(region.receipt), content.getvalue())
     return rows
 
 
