@@ -6,7 +6,7 @@ import dagster as dg
 from dagster import AssetExecutionContext
 
 from casebits_dagster.mixing.build import build_mix
-from casebits_dagster.orchestration import describe_whole as describe
+from casebits_dagster.orchestration import describe_mix as describe
 from casebits_dagster.orchestration.checks import MIX_CHECKS, mix_results
 from casebits_dagster.orchestration.partitions import MIXES, asset_key
 from casebits_dagster.orchestration.resources import Corpus
@@ -29,7 +29,7 @@ def packed_mix(recipe: Recipe, recipes: Sequence[Recipe]) -> dg.AssetsDefinition
         pins={"recipe": recipe.to_dict()},
         after=frontiers + [asset_key(MIXES, earlier) for earlier in earlier_mixes(recipe)],
         checks=MIX_CHECKS,
-        metadata={"recipe": recipe.description, **describe.mix_columns()},
+        metadata={"recipe": recipe.description, **describe.columns()},
         automation=None if recipe.production else dg.AutomationCondition.eager(),
     )
     def asset(context: AssetExecutionContext, corpus: Corpus) -> Materialized:

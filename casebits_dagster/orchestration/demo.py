@@ -93,7 +93,7 @@ def _make_regions(
 ) -> dict[str, str]:
     """Make all regions in one run, as a backfill does, and return why some failed."""
     regions, failures = [region_id(region.index) for region in generation.plan], dict[str, str]()
-    job, ended = f"{regions_job_name(generation.name)}", itertools.count(1)
+    ended = itertools.count(1)
 
     def tell(line: str) -> None:
         if match := re.match(r"region (\d{5})(: .*| FAILED: (.*))", line):
@@ -105,7 +105,7 @@ def _make_regions(
     tags = range_tags(0, len(regions) - 1)
     again = {step_name(generation.name): {"config": {"again": True}}}
     config = {"ops": again, "loggers": {"told": {}}}
-    _, why, _ = _run(told.resolve_job_def(job), instance, run_config=config, tags=tags)
+    _, why, _ = _run(told.resolve_job_def(regions_job_name(generation.name)), instance, run_config=config, tags=tags)
     return failures or ({"regions": why} if why else {})
 
 

@@ -18,8 +18,7 @@ from casebits_dagster.mixing.packing.layout import WindowPlan, tokens_of_sources
 from casebits_dagster.mixing.report import order_report, orders
 from casebits_dagster.mixing.seeds import I64
 from casebits_dagster.orchestration import plots
-from casebits_dagster.orchestration.describe_region import column_schema
-from casebits_dagster.orchestration.metadata import Metadata, Row, share, table, upstream
+from casebits_dagster.orchestration.metadata import Metadata, Row, column_schema, share, table, upstream
 from casebits_dagster.orchestration.partitions import MIXES, asset_key
 from casebits_dagster.orchestration.stages import FRONTIER
 from casebits_dagster.records.canonical import Json

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-import dagster as dg
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +13,7 @@ from casebits_dagster.admission import Admitted
 from casebits_dagster.filters.region import FilteredRegion
 from casebits_dagster.orchestration import plots
 from casebits_dagster.orchestration.checks import LAYERS
-from casebits_dagster.orchestration.metadata import Metadata, Row, counted, share, table
+from casebits_dagster.orchestration.metadata import Metadata, Row, column_schema, counted, digest, plain, share, table
 from casebits_dagster.records.canonical import Json
 from casebits_dagster.records.layout import ADMISSION, Home
 from casebits_dagster.records.pins import Generation
@@ -54,12 +53,6 @@ def document_columns() -> Metadata:
             "scores": ("object", "metric: its value, as text with 6 digits"),
         }
     )
-
-
-def column_schema(described: Mapping[str, tuple[str, str]]) -> Metadata:
-    """Return columns (name: type, what it is) under the key that fills the page's Columns section."""
-    columns = [dg.TableColumn(name, dtype, text) for name, (dtype, text) in described.items()]
-    return {"dagster/column_schema": dg.TableSchema(columns)}
 
 
 def filtered(generation: Generation, done: FilteredRegion) -> Metadata:
@@ -138,11 +131,6 @@ def admitted(done: Admitted, home: Home) -> Metadata:
     }
 
 
-def digest(sha256: str) -> Row:
-    """Return the beginning of a digest as a part of a row: enough to compare by eye, and no wider than a page."""
-    return {"sha256 begins": sha256[:16]}
-
-
 def _layers(checks: Sequence[CheckResult]) -> list[Row]:
     rows = []
     for layer in LAYERS:
@@ -168,15 +156,6 @@ def _score_quantiles(generation: Generation, verdicts: pa.Table) -> list[Row]:
         values = {f"p{q}": plain(micro_text(int(cut))) for q, cut in zip(_QUANTILES, cuts, strict=False)}
         rows.append({"metric": metric, **values})
     return rows
-
-
-def plain(decimal: str) -> str:
-    """Return a decimal text without the zeros at its end.
-
-    >>> plain("14209.000000"), plain("0.500000")
-    ('14209', '0.5')
-    """
-    return decimal.rstrip("0").removesuffix(".")
 
 
 def _source_slice(generation: Generation, done: FilteredRegion) -> dict[str, Json]:

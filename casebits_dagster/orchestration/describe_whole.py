@@ -1,4 +1,4 @@
-"""What a frontier and its stratification report show on their pages, and (`describe_mix`) a mix."""
+"""What a frontier and its stratification report show on their pages."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from casebits_dagster.orchestration import describe_mix, plots
-from casebits_dagster.orchestration.describe_region import plain
-from casebits_dagster.orchestration.metadata import Metadata, Row, share, table, upstream
+from casebits_dagster.orchestration import plots
+from casebits_dagster.orchestration.metadata import Metadata, Row, plain, share, table, upstream
 from casebits_dagster.orchestration.partitions import asset_key
 from casebits_dagster.orchestration.stages import ADMITTED, FRONTIER
 from casebits_dagster.publication.frontier import Advanced
@@ -18,8 +17,6 @@ from casebits_dagster.records.frontier import SplitTotal
 from casebits_dagster.records.layout import ADMISSION, Home, region_id
 from casebits_dagster.records.pins import Generation
 from casebits_dagster.records.stratification import StratificationReport
-
-mix, mix_columns = describe_mix.mix, describe_mix.columns
 
 _LISTED = 20
 _BARS = 200

@@ -52,7 +52,8 @@ class RegionEvents:
             if witness:
                 tags[f"dagster/input_event_pointer/{above.to_user_string()}"] = str(witness.storage_id)
         self._materialized(stage, region, metadata, tags)
-        self._checked(stage, region, told.checks)
+        if told.checks:
+            self._checked(stage, region, told.checks)
 
     def failed(self, stage: RegionStage, region: int, error: Exception, fault: str) -> None:
         """Tell why a region failed, on the page of the partition that it kept from being made, and by whose fault."""

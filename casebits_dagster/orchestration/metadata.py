@@ -48,6 +48,26 @@ def share(part: float, whole: float) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "-"
 
 
+def column_schema(described: Mapping[str, tuple[str, str]]) -> Metadata:
+    """Return columns (name: type, what it is) under the key that fills the page's Columns section."""
+    columns = [dg.TableColumn(name, dtype, text) for name, (dtype, text) in described.items()]
+    return {"dagster/column_schema": dg.TableSchema(columns)}
+
+
+def digest(sha256: str) -> Row:
+    """Return the beginning of a digest as a part of a row: enough to compare by eye, and no wider than a page."""
+    return {"sha256 begins": sha256[:16]}
+
+
+def plain(decimal: str) -> str:
+    """Return a decimal with a point, as text, without the zeros at its end.
+
+    >>> plain("14209.000000"), plain("0.500000")
+    ('14209', '0.5')
+    """
+    return decimal.rstrip("0").removesuffix(".")
+
+
 def upstream(asset: dg.AssetKey, digest: str, partition: str | None = None, **more: Json) -> dict[str, Json]:
     """Return the exact upstream record: asset, partition and the SHA-256 that was read from disk."""
     return {"asset": asset.to_user_string(), "partition": partition, **more, "sha256": digest}
