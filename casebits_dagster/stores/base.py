@@ -30,6 +30,9 @@ class WritableStore(Store, Protocol):
     def put_new(self, path: str, content: bytes) -> bool:
         """Create the file durably. True when this call made it, False when equal bytes were there already.
 
+        A call whose answer was lost, and that then finds equal bytes, takes them for its own: of several writers of the
+        same bytes more than one may then be told True.
+
         Raises CasebitsError STORE_CONFLICT when other bytes stand under that name; they are left as they are.
         """
 

@@ -61,8 +61,8 @@ def test_a_server_killed_again_and_again_loses_nothing(
     frontier = open_frontier(last.root, "sample")
     frontier.verify_all()
     regions = len(load_generation(pins, "sample").plan)
-    # An admission whose answer was lost may be counted by nobody or, looked up again, by the one who sent it.
-    assert (frontier.manifest.count, frontier.latest.status, admitted <= regions) == (regions, "complete", True)
+    # Not how many were acknowledged: two machines send the same bytes, and both may have lost the answer to theirs.
+    assert (frontier.manifest.count, frontier.latest.status) == (regions, "complete")
     assert (seen, set(refused)) == (sorted(seen), {"FILE_MISSING generations/sample/LATEST.json"})
     assert kills >= 2
     assert regions_of(last) == regions_of(sample_home)
