@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import casebits_dagster.records
 from casebits_dagster.records.record import AtLeast, Pattern, Record
+from casebits_dagster.records.stratification import Table
 
 # RelativePath is spelled with look-aheads, which a generator of matching text cannot follow.
 _PATHS = st.from_regex(r"[a-z0-9_.-]{0,3}[a-z]{1,6}(/[a-z]{1,6})?", fullmatch=True)
@@ -30,9 +31,17 @@ def all_records() -> list[type[Record]]:
 
 
 def records(cls: type[Record]) -> st.SearchStrategy[Any]:
+    if cls is Table:
+        return st.integers(0, 2).flatmap(_tables)
     hints = typing.get_type_hints(cls, include_extras=True)
     names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
     return st.builds(cls, **{name: _values(hints[name]) for name in names})
+
+
+def _tables(width: int) -> st.SearchStrategy[Table]:
+    """Tables, whose rows have a cell a column."""
+    columns, rows = (st.tuples(*[_values(hint)] * width) for hint in (str, int | str))
+    return st.builds(Table, columns=columns, rows=st.lists(rows, max_size=2).map(tuple))
 
 
 def _values(hint: Any) -> st.SearchStrategy[Any]:
