@@ -14,6 +14,7 @@ from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import Absent, Refused
 from casebits_dagster.records.layout import Home
 from casebits_dagster.records.mix import MANIFEST, MANIFEST_HEAD, REPORT, MixReport, MixUsed
+from casebits_dagster.records.mix_manifest import parse_manifest
 
 
 class FolderWriter:
@@ -65,16 +66,15 @@ class EarlierMix:
             remedy = f"materialise the mix {name!r} first"
             raise Absent("MANIFEST_MISSING", f"mixes/{name}/{MANIFEST}", "no such mix", remedy=remedy) from error
         self.manifest_sha256 = sha256(raw)
-        lines = [line.split("  ") for line in raw.decode().splitlines()[1:-1]]
-        self.hashes = {name: digest for digest, _, name in lines}
+        self.files = parse_manifest(raw, f"mixes/{name}/{MANIFEST}")
 
     def read(self, name: str) -> bytes:
         path, where = self.folder / name, f"mixes/{self.name}/{name}"
-        if not path.is_file():
+        if name not in self.files or not path.is_file():
             raise Refused("FILE_MISSING", where, "the mix is not whole")
-        raw = path.read_bytes()
-        if sha256(raw) != self.hashes.get(name):
-            raise Refused("FILE_HASH", where, expected=self.hashes.get(name), read=sha256(raw))
+        raw, expected = path.read_bytes(), self.files[name].sha256
+        if sha256(raw) != expected:
+            raise Refused("FILE_HASH", where, expected=expected, read=sha256(raw))
         return raw
 
     def load(self, name: str) -> Any:

@@ -24,11 +24,11 @@ from casebits_dagster.mixing.verify_sources import PinnedFrontier, Split, Table,
 from casebits_dagster.mixing.verify_tables import fail
 from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import Refused
+from casebits_dagster.records.gates import CheckedMix, MixCheck
 from casebits_dagster.records.layout import Home
 from casebits_dagster.records.mix import (
     DOCUMENT_FIELDS,
     MANIFEST,
-    MANIFEST_HEAD,
     NEXT_NAMES,
     README,
     RECIPE,
@@ -43,9 +43,9 @@ from casebits_dagster.records.mix import (
     shard_name,
     val_name,
 )
+from casebits_dagster.records.mix_manifest import parse_manifest
 from casebits_dagster.records.recipe import Recipe
 
-_LINE = re.compile(r"([0-9a-f]{64})  (\d+)  ([A-Za-z0-9_][A-Za-z0-9_.-]*)")
 _KEYS = ("generation", "region", "index", "tokens")
 _TABLES = (SEGMENTS, TABLE, val_name(SEGMENTS), val_name(TABLE))
 _REQUIRED = {*_TABLES, SELECTED, REPORT, RECIPE, README}
@@ -54,19 +54,16 @@ _BLOCK = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
-class MixCheck:
-    """A rule that held, by the code it would have refused with, and how many things it examined."""
-
-    id: str
-    examined: int
-
-
-@dataclass(frozen=True, slots=True)
 class VerifiedMix:
     folder: Path
     manifest_sha256: str
     report: MixReport
     checks: tuple[MixCheck, ...]
+
+    def record(self) -> CheckedMix:
+        """Return the verdict as it is kept."""
+        report, mix = sha256(self.report.to_bytes()), self.report.recipe.mix
+        return CheckedMix(mix=mix, manifest_sha256=self.manifest_sha256, report_sha256=report, checks=self.checks)
 
 
 def verify_mix(folder: Path, home: Home) -> VerifiedMix:
@@ -110,7 +107,7 @@ def verify_mix(folder: Path, home: Home) -> VerifiedMix:
         "MIX_SUPPLY": examined,
         "MIX_COMPLETE": len(train.documents) if report.recipe.interleaved else 0,
     }
-    checks = tuple(MixCheck(code, count) for code, count in counted.items() if count)
+    checks = tuple(MixCheck(id=code, examined=count) for code, count in counted.items() if count)
     return VerifiedMix(folder, manifest_sha256, report, checks)
 
 
@@ -120,20 +117,14 @@ def _check_files(folder: Path) -> tuple[str, set[str]]:
     if not path.is_file():
         raise Refused("MANIFEST_MISSING", str(path), "not a mix")
     raw = path.read_bytes()
-    lines = raw.decode("utf-8", "replace").split("\n")[1:-2]
-    matched = [line for line in map(_LINE.fullmatch, lines) if line is not None]
-    names = [line[3] for line in matched]
-    listed = sorted(line[0] for line in matched)
-    whole = [MANIFEST_HEAD, *listed, f"# end {len(names)} {sum(int(line[2]) for line in matched)}", ""]
-    if raw != "\n".join(whole).encode() or len({name.lower() for name in names}) != len(names):
-        fail("MIX_MANIFEST", str(path), "is not a complete, sorted list of safe names")
-    extra = {entry.name for entry in folder.iterdir()} - {*names, MANIFEST}
+    files = parse_manifest(raw, str(path))
+    extra = {entry.name for entry in folder.iterdir()} - {*files, MANIFEST}
     if extra:
         raise Refused("FILE_EXTRA", str(folder / min(extra)), "is not in MANIFEST.txt")
-    _require_names(folder, _REQUIRED - set(names))
-    for line in matched:
-        require_file(folder / line[3], int(line[2]), line[1])
-    return sha256(raw), set(names)
+    _require_names(folder, _REQUIRED - set(files))
+    for file in files.values():
+        require_file(folder / file.name, file.bytes, file.sha256)
+    return sha256(raw), set(files)
 
 
 def _require_names(folder: Path, missing: set[str]) -> None:

@@ -15,6 +15,7 @@ RAW_BYTES = "raw_bytes.u64le"
 DOCUMENTS = "documents.jsonl"
 RECEIPT = "receipt.json"
 ADMISSION = "admission.json"
+LATEST = "LATEST.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +97,19 @@ class GenerationFolder:
     def manifest(self, version: int) -> Path:
         return self.manifests / f"{version:08d}.json"
 
-    def gates(self, version: int) -> Path:
-        return self.root / "gates" / f"{version:08d}.json"
+    def gates(self, version: int, digest: str) -> Path:
+        """Gates open and close while a version stands, so their file is named by what is in it, too."""
+        return self.root / "gates" / f"{version:08d}.{digest[:16]}.json"
+
+    def evidence(self, name: str, digest: str) -> Path:
+        return self.root / "gates" / "evidence" / f"{name}.{digest[:16]}.json"
 
     def stratification(self, version: int) -> Path:
         return self.root / "stratification" / f"{version:08d}.json"
 
     @property
     def latest(self) -> Path:
-        return self.root / "LATEST.json"
+        return self.root / LATEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +132,10 @@ class Home:
 
     def mix(self, name: str) -> Path:
         return self.root / "mixes" / name
+
+    def checked(self, mix: str) -> Path:
+        """What the verifier proved of the mix as it was when it looked last."""
+        return self.root / "checked" / f"{mix}.json"
 
     def unfinished(self, mix: str) -> Path:
         """What a build that did not end leaves to the next one of the same plan."""

@@ -37,5 +37,5 @@ def test_errors_cross_process_borders() -> None:
 
 
 def test_the_list_of_refusals_is_closed() -> None:
-    assert len(REFUSAL_CODES) == 41
+    assert len(REFUSAL_CODES) == 42
     assert {"JSON_DUPLICATE_KEY", "EQUIVOCATION", "STORE_UNREACHABLE", "STORE_PROTOCOL"} <= REFUSAL_CODES

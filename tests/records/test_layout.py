@@ -12,8 +12,8 @@ def test_every_path_of_the_layout() -> None:
     folder = home.generation("g")
     paths = [
         folder.codec, folder.verdicts(7), folder.kept_text(7), folder.region(7), folder.index(7), folder.runs(7),
-        folder.rejections(7), folder.manifest(3), folder.gates(3), folder.stratification(3), folder.latest,
-        home.mix("m"), home.staging, home.dagster,
+        folder.rejections(7), folder.manifest(3), folder.gates(3, 64 * "a"), folder.stratification(3), folder.latest,
+        folder.evidence("e", 64 * "b"), home.mix("m"), home.checked("m"), home.staging, home.dagster,
     ]  # fmt: skip
     assert [str(path) for path in paths] == [
         "/h/generations/g/codec",
@@ -24,10 +24,12 @@ def test_every_path_of_the_layout() -> None:
         "/h/generations/g/runs/00007",
         "/h/generations/g/rejections/00007",
         "/h/generations/g/frontier/manifests/00000003.json",
-        "/h/generations/g/gates/00000003.json",
+        "/h/generations/g/gates/00000003.aaaaaaaaaaaaaaaa.json",
         "/h/generations/g/stratification/00000003.json",
         "/h/generations/g/LATEST.json",
+        "/h/generations/g/gates/evidence/e.bbbbbbbbbbbbbbbb.json",
         "/h/mixes/m",
+        "/h/checked/m.json",
         "/h/.staging",
         "/h/dagster",
     ]
