@@ -1,8 +1,9 @@
 """What lies below a home, as hashes: two runs made the same bytes exactly when their snapshots are equal.
 
 Left out is what is outside identity: run records, rejections (they name runs), the index (a cache), staging, Dagster's
-own instance, LATEST.json, the one file that carries times, and the verdicts: working files, whose Parquet bytes depend
-on the library and whose content is in the receipts. Cost: one hash of every file.
+own instance, LATEST.json, the one file that carries times, gates and verdicts, which say how far things are now,
+publications, which are copies, and the verdict tables: working files, whose Parquet bytes depend on the library and
+whose content is in the receipts. Cost: one hash of every file.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 from casebits_dagster.records.digests import sha256, sha256_file
 from casebits_dagster.records.layout import Home
 
-_OUTSIDE_TOP = {".staging", ".unfinished", "dagster"}
-_OUTSIDE_GENERATION = {"runs", "rejections", "index", "verdicts", "LATEST.json"}
+_OUTSIDE_TOP = {".staging", ".unfinished", "checked", "dagster", "published"}
+_OUTSIDE_GENERATION = {"runs", "rejections", "index", "verdicts", "gates", "LATEST.json"}
 
 
 def snapshot(home: Home) -> dict[str, str]:

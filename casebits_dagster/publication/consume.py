@@ -1,45 +1,59 @@
 """Open a frontier: verify in a fixed order, refuse with one code, only then hand out tokens.
 
-At once: LATEST, its manifest (bytes, hash), the chain down to version 1, gapless order, tree root, codec. On first use
-of a region's receipt or index: its records by hash, its other files by size, and the hash of the index, which was made
-when the region was verified. On first use of its documents: all its files by hash, once. Costs one hash of each file
-whose bytes are used.
+At once: LATEST, the trust state, its manifest (bytes, hash), the chain down to version 1 or to the version that is
+trusted, gapless order, tree root, codec, gates with their evidence. On first use of a region's receipt or index: its
+records by hash, its other files by size, and the hash of the index, which was made when the region was verified. On
+first use of its documents: all its files by hash, once. Costs one hash of each file whose bytes are used; what is not
+on this machine is fetched when it is used.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from casebits_dagster.codec.decode import Codec
+from casebits_dagster.codec.mixture import Mixture
 from casebits_dagster.frontier import require_extends, require_sound
+from casebits_dagster.publication.gates import read_gates
+from casebits_dagster.publication.place import Place, open_place, read_pointed
+from casebits_dagster.publication.reader import Documents, Split
+from casebits_dagster.publication.trust import Trust, keep_trust, read_trust, require_trusted
 from casebits_dagster.publication.verify_region import VerifiedRegion, parsed, require_file, verify_region_files
 from casebits_dagster.records.codec import CodecFiles
 from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import Absent, Refused
 from casebits_dagster.records.frontier import FrontierEntry, Latest, Manifest
-from casebits_dagster.records.layout import ADMISSION, RECEIPT, GenerationFolder, Home
+from casebits_dagster.records.gates import Gates
+from casebits_dagster.records.layout import ADMISSION, LATEST, RECEIPT, GenerationFolder, Home
 from casebits_dagster.records.region import Receipt
-from casebits_dagster.regions.index import INDEX_DTYPE, cached_index, kept_index
+from casebits_dagster.regions.index import INDEX_DTYPE, cached_index, index_region, kept_index
 from casebits_dagster.regions.read import Region
 from casebits_dagster.stratify import split_totals
-
-LATEST_LIMIT = 64 << 10
 
 
 @dataclass(slots=True)
 class Frontier:
-    """An opened frontier. `region(i)` verifies a region the first time it is asked for."""
+    """An opened frontier. `region(i)` verifies a region the first time it is asked for.
 
-    folder: GenerationFolder
+    `gates` says what is proven of it beyond its regions; None while nobody evaluated that.
+    """
+
+    place: Place
     latest: Latest
     manifest: Manifest
     manifest_sha256: str
     codec: Codec
+    gates: Gates | None
     _regions: dict[int, Region] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> GenerationFolder:
+        return GenerationFolder(self.place.folder)
 
     @property
     def generation(self) -> str:
@@ -53,21 +67,32 @@ class Frontier:
         entry = self._entry(index)
         for file in entry.files:
             digest = file.sha256 if file.name in (RECEIPT, ADMISSION) else None
-            require_file(self.folder.root / entry.path / file.name, f"{entry.path}/{file.name}", file.bytes, digest)
+            where = f"{entry.path}/{file.name}"
+            if digest or self.place.store is None:
+                require_file(self.place.bring(where, file.bytes, file.sha256), where, file.bytes, digest)
         return parsed(Receipt, (self.folder.root / entry.path / RECEIPT).read_bytes(), f"{entry.path}/{RECEIPT}")
 
     def rows(self, index: int) -> NDArray[np.void]:
-        """Return the index rows of a region, INDEX_DTYPE: those kept since it was verified, else made of it, verified.
+        """Return the index rows of a region, INDEX_DTYPE. Raises as `region` does.
 
-        Raises as `region` does.
+        Below a home, and in the cache of a remote place, they are kept since the region was verified. What lies in a
+        folder of somebody else is not believed, and nothing is written there: they are made each time.
         """
-        kept = kept_index(self.folder, index, self.receipt(index))
-        return cached_index(self.folder, index, self.region(index), self.codec.table) if kept is None else kept
+        receipt = self.receipt(index)
+        if self.place.own and (kept := kept_index(self.folder, index, receipt)) is not None:
+            return kept
+        region = self.region(index)
+        if self.place.own:
+            return cached_index(self.folder, index, region, self.codec.table)
+        path = self.folder.codec / CodecFiles.MIXTURE
+        mixture = Mixture.load(path, self.codec.table) if receipt.pins.codec.mixture_sha256 else None
+        return index_region(region, mixture)
 
     def region(self, index: int) -> Region:
         """Return a region of the prefix, verified. Raises Absent beyond the prefix, Refused when it does not verify."""
         entry = self._entry(index)
         if index not in self._regions:
+            self._bring(entry)
             verified = verify_region_files(self.folder.root / entry.path, entry.path)
             _require_entry(entry, verified, self.generation)
             for listed, found in zip(entry.files, verified.files, strict=True):
@@ -80,6 +105,10 @@ class Frontier:
                     raise Refused("VOCAB_MISMATCH", where, expected="the files of the manifest's codec", read=digest)
             self._regions[index] = Region.open(self.folder.root / entry.path)
         return self._regions[index]
+
+    def documents(self, split: Split | None = None, *, region: int | None = None) -> Documents:
+        """Return the documents of the prefix, or of one region, of one split or of both: a sequence, read as needed."""
+        return Documents(self, split=split, region=region)
 
     def verify_all(self, first: int = 0) -> None:
         """Verify every region of the prefix from `first` on now, and that the manifest's totals are those of all."""
@@ -95,6 +124,17 @@ class Frontier:
         """Return the document index of the whole prefix, INDEX_DTYPE, in region order."""
         return np.concatenate([np.empty(0, INDEX_DTYPE), *map(self.rows, range(self.manifest.count))])
 
+    def _bring(self, entry: FrontierEntry) -> None:
+        """Fetch what is not here of a region of a remote place, and what is here with other bytes."""
+        if self.place.store is None:
+            return
+        for file in entry.files:
+            name = f"{entry.path}/{file.name}"
+            self.place.mend(name, file.sha256)
+            self.place.bring(name, file.bytes, file.sha256)
+        if extra := sorted(self.place.names(entry.path) - {file.name for file in entry.files}):
+            raise Refused("FILE_EXTRA", f"{entry.path}/{extra[0]}", "is not in the manifest")
+
     def _entry(self, index: int) -> FrontierEntry:
         if not 0 <= index < self.manifest.count:
             where = f"{self.generation}/regions/{index:05d}"
@@ -102,48 +142,60 @@ class Frontier:
         return self.manifest.regions[index]
 
 
-def open_frontier(location: Path, generation: str | None = None) -> Frontier:
-    """Return the verified frontier of a generation's folder, or of `generation` below a root.
+def open_frontier(
+    location: str | Path,
+    generation: str | None = None,
+    *,
+    trust: Path | None = None,
+    now: datetime | None = None,
+    cache: Path | None = None,
+) -> Frontier:
+    """Return the verified frontier of a publication, or of `generation` below one's own home.
 
-    Raises Refused with one code of the closed list, naming file, expected and read.
+    `location` is a folder, `s3://bucket/prefix` or `hf://datasets/OWNER/NAME`. `trust` is the file that remembers what
+    was seen (of remote places one beside their `cache`, when it is None), `now` the clock that an expiry is compared
+    with. Raises Refused with one code of the closed list, naming file, expected and read.
     """
-    folder = Home(location).generation(generation) if generation else GenerationFolder(location)
-    latest = _read_latest(folder, generation)
+    place = open_place(Home(Path(location)).generation(generation).root if generation else location, cache)
+    place.own = place.own or generation is not None
+    remembered = trust or place.trust
+    seen, latest = read_trust(remembered), parsed(Latest, place.latest(), place.name(LATEST))
+    if generation and latest.generation != generation:
+        raise Refused("GENERATION_MISMATCH", "LATEST.json: generation", expected=generation, read=latest.generation)
+    place.pin(latest.manifest.revision, latest.manifest.sha256)
+    require_trusted(seen, latest, now)
+    manifest = _read_manifest(place, latest)
+    _require_latest_agrees(latest, manifest)
+    _require_chain(place, manifest, seen)
+    codec = _read_codec(place, manifest)
+    gates = read_gates(place, latest, manifest)
+    keep_trust(
+        remembered,
+        Trust(name=latest.generation, version=latest.version, manifest_sha256=latest.manifest.sha256),
+    )
+    return Frontier(place, latest, manifest, latest.manifest.sha256, codec, gates)
+
+
+def _read_manifest(place: Place, latest: Latest) -> Manifest:
     pointer = latest.manifest
-    path = folder.root / pointer.path
-    if not path.is_file():
-        raise Refused("MANIFEST_MISSING", pointer.path, "LATEST names a manifest that is not there")
-    raw = path.read_bytes()
-    if len(raw) != pointer.bytes:
-        raise Refused("MANIFEST_SIZE", pointer.path, expected=f"{pointer.bytes} bytes", read=len(raw))
-    if sha256(raw) != pointer.sha256:
-        raise Refused("MANIFEST_HASH", pointer.path, expected=pointer.sha256, read=sha256(raw))
+    place.mend(pointer.path, pointer.sha256)
+    raw = read_pointed(place, pointer)
     manifest = parsed(Manifest, raw, pointer.path)
     require_sound(manifest, pointer.path)
-    _require_latest_agrees(latest, manifest)
-    _require_chain(folder, manifest)
+    return manifest
+
+
+def _read_codec(place: Place, manifest: Manifest) -> Codec:
     read = [file.name for file in manifest.codec]
     if read not in ([CodecFiles.MIXTURE, CodecFiles.VOCABULARY], [CodecFiles.VOCABULARY]):
         expected = f"{CodecFiles.VOCABULARY}, and {CodecFiles.MIXTURE} where there is one"
-        raise Refused("CODEC_PIN", f"{pointer.path}: codec", expected=expected, read=read)
+        raise Refused("CODEC_PIN", f"manifest {manifest.version}: codec", expected=expected, read=read)
+    folder = GenerationFolder(place.folder).codec
     for file in manifest.codec:
-        require_file(folder.codec / file.name, f"codec/{file.name}", file.bytes, file.sha256)
-    return Frontier(folder, latest, manifest, pointer.sha256, Codec.load(folder.codec))
-
-
-def _read_latest(folder: GenerationFolder, generation: str | None) -> Latest:
-    path = folder.latest
-    if not path.is_file():
-        raise Refused("LATEST_MISSING", str(path), "no frontier is published here")
-    if path.stat().st_size > LATEST_LIMIT:
-        raise Refused("LATEST_TOO_LARGE", str(path), expected=f"at most {LATEST_LIMIT}", read=path.stat().st_size)
-    latest = parsed(Latest, path.read_bytes(), "LATEST.json")
-    if generation and latest.generation != generation:
-        raise Refused("GENERATION_MISMATCH", "LATEST.json: generation", expected=generation, read=latest.generation)
-    if latest.manifest.revision != f"sha256:{latest.manifest.sha256}":
-        expected, read = f"sha256:{latest.manifest.sha256}", latest.manifest.revision
-        raise Refused("REVISION_NOT_PINNED", "LATEST.json: manifest.revision", expected=expected, read=read)
-    return latest
+        name = f"codec/{file.name}"
+        place.mend(name, file.sha256)
+        require_file(place.bring(name, file.bytes, file.sha256), name, file.bytes, file.sha256)
+    return Codec.load(folder)
 
 
 def _require_latest_agrees(latest: Latest, manifest: Manifest) -> None:
@@ -173,17 +225,23 @@ def _require_entry(entry: FrontierEntry, verified: VerifiedRegion, generation: s
             raise Refused(code, f"{entry.path}/{RECEIPT}: {name}", expected=expected, read=read)
 
 
-def _require_chain(folder: GenerationFolder, manifest: Manifest) -> None:
-    """Walk the versions down to 1: each is there, has the bytes that its follower names, and is its prefix."""
-    current = manifest
-    while current.previous:
-        path = folder.manifest(current.previous.version)
-        where = folder.name(path)
+def _require_chain(place: Place, manifest: Manifest, seen: Trust | None) -> None:
+    """Walk the versions down to 1, or to the one that was seen before: each is there, has the bytes that its follower
+    names, and is its prefix."""
+    current, digest, folder = manifest, sha256(manifest.to_bytes()), GenerationFolder(place.folder)
+    while current.previous and not (seen and current.version <= seen.version):
+        where = folder.name(folder.manifest(current.previous.version))
+        place.mend(where, current.previous.sha256)
+        path = place.bring(where)
         if not path.is_file():
             raise Refused("CHAIN_BROKEN", where, "an earlier version of the manifest is missing")
-        earlier = parsed(Manifest, path.read_bytes(), where)
+        raw = path.read_bytes()
+        earlier, digest = parsed(Manifest, raw, where), sha256(raw)
         require_sound(earlier, where)
         require_extends(current, earlier, f"manifest {current.version}")
         current = earlier
-    if current.version != 1:
+    if seen and current.version == seen.version and digest != seen.manifest_sha256:
+        where, problem = f"manifest {current.version}", "another manifest was seen under this version"
+        raise Refused("HISTORY_REWRITTEN", where, problem, expected=seen.manifest_sha256, read=digest)
+    if current.version != 1 and not (seen and current.version <= seen.version):
         raise Refused("CHAIN_BROKEN", f"manifest {current.version}: previous", expected="a version before", read=None)

@@ -249,7 +249,7 @@ def pull_frontier(home: Home, generation: str) -> None:
         raise Refused("ROLLBACK", f"{store.url}/{name}", expected=f"version {seen} or later", read=latest.version)
     manifests = store.list(f"{root}/frontier/manifests")
     newest = max((path for path in manifests if local.exists(path)), default="")
-    for path in (*store.list(f"{root}/codec"), *manifests):
+    for path in (*store.list(f"{root}/codec"), *store.list(f"{root}/gates"), *manifests):
         # Each manifest names the one before: when the newest that is here is theirs, all are.
         if path == newest or not local.exists(path):
             local.put_new(path, store.get(path))

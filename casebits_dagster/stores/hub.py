@@ -1,6 +1,7 @@
 """A dataset of the Hugging Face Hub at one pinned revision, read by ranges.
 
-Guarantees: a read returns exactly the bytes that were asked for, of the file as it stands at that revision, or raises.
+Guarantees: a read returns exactly the bytes that were asked for, of the file as it stands at that revision, or raises;
+a whole file is hashed, which the client never does, and nothing is kept of what was read.
 A connection that breaks goes on at the byte where it broke; 408, 429 and 5xx are asked again, with growing pauses. A
 server that ignores a range, answers with another one, or tells of another revision, tag or size than before is refused.
 
@@ -9,22 +10,28 @@ Cost: one HEAD a file, then one GET a read (and its redirect to where the bytes 
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import hashlib
+import json
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from pathlib import Path
+from typing import ClassVar, TypeVar
 
 import httpx2
-from huggingface_hub import constants, get_hf_file_metadata, get_session, hf_hub_url
+from huggingface_hub import HfApi, RepoFile, constants, get_hf_file_metadata, get_session, hf_hub_url
 from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 from huggingface_hub.utils import build_hf_headers, hf_raise_for_status, parse_ratelimit_headers  # type: ignore[attr-defined]
 
+from casebits_dagster.records.digests import sha256_file
 from casebits_dagster.records.errors import Absent, CasebitsError, Refused
 from casebits_dagster.stores.base import safe_path
 
+_BLOCK = 64 << 20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 T = TypeVar("T")
 
@@ -42,10 +49,25 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """What the Hub says of a file: its size in bytes and its tag, which is its SHA-256 where it is stored as large."""
+    """What the Hub says of a file: its size in bytes and its tag, which is its SHA-256 where it is stored as large, and
+    else the SHA-1 by which git knows it."""
 
     size: int
     tag: str
+
+    @property
+    def sha256(self) -> str | None:
+        return self.tag if _SHA256.fullmatch(self.tag) else None
+
+    def holds(self, content: Path | bytes, sha256: str = "") -> bool:
+        """Return whether the file has just these bytes, whose SHA-256 may be known."""
+        if self.size != (len(content) if isinstance(content, bytes) else content.stat().st_size):
+            return False
+        if self.sha256 and isinstance(content, Path):
+            return (sha256 or sha256_file(content)) == self.tag
+        raw = content if isinstance(content, bytes) else content.read_bytes()
+        digest = hashlib.sha256(raw) if self.sha256 else hashlib.sha1(b"blob %d\0" % len(raw) + raw)
+        return digest.hexdigest() == self.tag
 
 
 def _may_help(status: int) -> bool:
@@ -58,39 +80,129 @@ def hub_endpoint() -> str:
     return (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
 
 
-class HubStore:
-    """A `Store` to read from. `$HF_TOKEN`, or what `hf auth login` left, is sent to the endpoint and to no other."""
+class HubDataset:
+    """One dataset: how it is asked, and asked again. `$HF_TOKEN`, or what `hf auth login` left, is sent to the endpoint
+    and to no other."""
+
+    RIGHT: ClassVar[str] = "read it; a gated dataset also asks you to accept its terms at {url}"
+
+    def __init__(self, repo: str, endpoint: str = "", patience: Patience | None = None) -> None:
+        self.repo, self.endpoint = repo, endpoint or hub_endpoint()
+        self.patience = patience or Patience()
+        self._api = HfApi(endpoint=self.endpoint)
+
+    def tree(self, revision: str, folder: str | None = None) -> dict[str, HubFile]:
+        """Return all files, or those below a folder, at a revision. Raises Absent when either is not there."""
+
+        def listed() -> list[RepoFile]:
+            entries = self._api.list_repo_tree(
+                self.repo, folder, recursive=True, revision=revision, repo_type="dataset"
+            )
+            return [entry for entry in entries if isinstance(entry, RepoFile)]
+
+        return told(self._persist(f"{self.repo}@{revision[:8]}/{folder or ''}", listed))
+
+    def _persist(self, where: str, step: Callable[[], T], received: Sequence[bytes] = ()) -> T:
+        """Return what a step returns, taking it again while that may help; one that brought bytes starts afresh."""
+        failures = 0
+        while True:
+            before = len(received)
+            try:
+                return step()
+            except OfflineModeIsEnabled as error:
+                raise self._unreachable(where, "HF_HUB_OFFLINE is set", "unset it") from error
+            except UnicodeEncodeError as error:
+                problem = "the token is not of ASCII characters, as every token of the Hub is"
+                raise Refused("STORE_FORBIDDEN", where, problem, remedy="set HF_TOKEN anew") from error
+            except (httpx2.RequestError, HfHubHTTPError, RuntimeError, json.JSONDecodeError) as caught:
+                # The client wraps what happened to an upload.
+                cause = caught.__cause__ if isinstance(caught, RuntimeError) and caught.__cause__ else caught
+                response = cause.response if isinstance(cause, HfHubHTTPError) else None
+                if response is not None and not _may_help(response.status_code):
+                    raise self._answer(where, response) from caught
+                failures = 0 if len(received) > before else failures + 1
+                if failures >= self.patience.attempts:
+                    said = f"status {response.status_code}" if response is not None else str(cause)
+                    remedy = "check the network, the proxy and HF_ENDPOINT, then run it again"
+                    problem = f"{said or type(cause).__name__}, {failures} times in a row"
+                    raise self._unreachable(where, problem, remedy) from caught
+            time.sleep(self._pause(failures, response))
+
+    def _pause(self, failures: int, response: httpx2.Response | None) -> float:
+        """Return the seconds to wait: as long as the server asks for, or twice the last pause."""
+        headers = response.headers if response is not None else {}
+        limit, asked = parse_ratelimit_headers(headers), headers.get("Retry-After", "")
+        pause = float(asked) if asked.isdecimal() else self.patience.pause * 2 ** (failures - 1)
+        if limit and limit.remaining == 0:
+            pause = max(pause, limit.reset_in_seconds)
+        return min(pause, self.patience.longest_pause)
+
+    def _unreachable(self, where: str, problem: str, remedy: str) -> Refused:
+        problem = f"{self.endpoint} cannot be reached: {problem}"
+        return Refused("STORE_UNREACHABLE", where, problem, remedy=remedy)
+
+    def _answer(self, where: str, response: httpx2.Response) -> CasebitsError:
+        """Return the error of an answer that would be the same a second time."""
+        said = response.headers.get("X-Error-Message") or response.headers.get("X-Error-Code") or "no reason given"
+        problem = f"{self.endpoint} answers {response.status_code}: {said}"
+        if response.status_code == 404:
+            return Absent("FILE_MISSING", where, problem)
+        if response.status_code in (401, 403):
+            right = self.RIGHT.format(url=f"{self.endpoint}/datasets/{self.repo}")
+            remedy = f"log in with `hf auth login` or set HF_TOKEN to a token that may {right}"
+            return Refused("STORE_FORBIDDEN", where, problem, remedy=remedy)
+        return Refused("STORE_PROTOCOL", where, problem)
+
+
+class HubStore(HubDataset):
+    """A `Store` to read from: a dataset at one full revision."""
 
     def __init__(self, repo: str, revision: str, endpoint: str = "", patience: Patience | None = None) -> None:
         if not re.fullmatch(r"[0-9a-f]{40}", revision):
             expected = "a full revision of 40 lower-case hex digits, not a branch or tag"
             raise Refused("REVISION_NOT_PINNED", repo, expected=expected, read=revision)
-        self.repo, self.revision, self.endpoint = repo, revision, endpoint or hub_endpoint()
-        self.patience = patience or Patience()
+        super().__init__(repo, endpoint, patience)
+        self.revision = revision
         self._files: dict[str, HubFile] = {}
 
     def read_range(self, path: str, begin: int, end: int) -> bytes:
         file, received = self.file(path), list[bytes]()
         end = min(end, file.size)
         if begin < end:
-            self._persist(path, lambda: self._receive(path, file, begin, end, received), received)
+            self._persist(self._where(path), lambda: self._receive(path, file, begin, end, received), received)
         return b"".join(received)
 
     def size(self, path: str) -> int:
         return self.file(path).size
 
     def get(self, path: str) -> bytes:
-        return self.read_range(path, 0, self.size(path))
+        file, content = self.file(path), self.read_range(path, 0, self.size(path))
+        if not file.holds(content):
+            problem, remedy = "the Hub sent other bytes than it tells of", "run it again"
+            read = f"sha256 {hashlib.sha256(content).hexdigest()}"
+            raise Refused("FILE_HASH", self._where(path), problem, expected=f"tag {file.tag}", read=read, remedy=remedy)
+        return content
+
+    def fetch(self, path: str, target: Path) -> str:
+        """Stream a file to a new local one, which is there only when it is whole, and return its SHA-256 in hex."""
+        digest = hashlib.sha256()
+        with target.open("xb") as file, contextlib.ExitStack() as undone:
+            undone.callback(target.unlink)
+            for begin in range(0, self.size(path), _BLOCK):
+                block = self.read_range(path, begin, begin + _BLOCK)
+                digest.update(block)
+                file.write(block)
+            undone.pop_all()
+        return digest.hexdigest()
 
     def sha256(self, path: str) -> str | None:
         """Return the SHA-256 that the Hub publishes of a file; None where it was small enough for git itself."""
-        tag = self.file(path).tag
-        return tag if _SHA256.fullmatch(tag) else None
+        return self.file(path).sha256
 
     def file(self, path: str) -> HubFile:
         """Return what the Hub says of a file, asked once. Raises Absent when it is not there at this revision."""
         if path not in self._files:
-            self._files[path] = self._persist(path, lambda: self._look_up(path), [])
+            self._files[path] = self._persist(self._where(path), lambda: self._look_up(path))
         return self._files[path]
 
     def _look_up(self, path: str) -> HubFile:
@@ -144,57 +256,6 @@ class HubStore:
             problem = "the Hub answers with another revision"
             raise Refused("REVISION_NOT_PINNED", self._where(path), problem, expected=self.revision, read=read)
 
-    def _persist(self, path: str, step: Callable[[], T], received: list[bytes]) -> T:
-        """Return what a step returns, taking it again while that may help; one that brought bytes starts afresh."""
-        failures = 0
-        while True:
-            before = len(received)
-            try:
-                return step()
-            except OfflineModeIsEnabled as error:
-                raise self._unreachable(path, "HF_HUB_OFFLINE is set", "unset it") from error
-            except UnicodeEncodeError as error:
-                problem = "the token is not of ASCII characters, as every token of the Hub is"
-                raise Refused("STORE_FORBIDDEN", self._where(path), problem, remedy="set HF_TOKEN anew") from error
-            except (httpx2.RequestError, HfHubHTTPError) as error:
-                response = error.response if isinstance(error, HfHubHTTPError) else None
-                if response is not None and not _may_help(response.status_code):
-                    raise self._answer(path, response) from error
-                failures = 0 if len(received) > before else failures + 1
-                if failures >= self.patience.attempts:
-                    cause = f"status {response.status_code}" if response is not None else str(error)
-                    remedy = "check the network, the proxy and HF_ENDPOINT, then run it again"
-                    problem = f"{cause or type(error).__name__}, {failures} times in a row"
-                    raise self._unreachable(path, problem, remedy) from error
-            time.sleep(self._pause(failures, response))
-
-    def _pause(self, failures: int, response: httpx2.Response | None) -> float:
-        """Return the seconds to wait: as long as the server asks for, or twice the last pause."""
-        headers = response.headers if response is not None else {}
-        limit, asked = parse_ratelimit_headers(headers), headers.get("Retry-After", "")
-        pause = float(asked) if asked.isdecimal() else self.patience.pause * 2 ** (failures - 1)
-        if limit and limit.remaining == 0:
-            pause = max(pause, limit.reset_in_seconds)
-        return min(pause, self.patience.longest_pause)
-
-    def _unreachable(self, path: str, problem: str, remedy: str) -> Refused:
-        problem = f"{self.endpoint} cannot be reached: {problem}"
-        return Refused("STORE_UNREACHABLE", self._where(path), problem, remedy=remedy)
-
-    def _answer(self, path: str, response: httpx2.Response) -> CasebitsError:
-        """Return the error of an answer that would be the same a second time."""
-        said = response.headers.get("X-Error-Message") or response.headers.get("X-Error-Code") or "no reason given"
-        problem = f"{self.endpoint} answers {response.status_code}: {said}"
-        if response.status_code == 404:
-            return Absent("FILE_MISSING", self._where(path), problem)
-        if response.status_code in (401, 403):
-            remedy = (
-                "log in with `hf auth login` or set HF_TOKEN to a token that may read it; a gated dataset also asks "
-                f"you to accept its terms at {self.endpoint}/datasets/{self.repo}"
-            )
-            return Refused("STORE_FORBIDDEN", self._where(path), problem, remedy=remedy)
-        return Refused("STORE_PROTOCOL", self._where(path), problem)
-
     def _url(self, path: str) -> str:
         url = hf_hub_url(
             self.repo, safe_path(path), repo_type="dataset", revision=self.revision, endpoint=self.endpoint
@@ -203,6 +264,17 @@ class HubStore:
 
     def _where(self, path: str) -> str:
         return f"{self.repo}@{self.revision[:8]}/{path}"
+
+    def list(self, prefix: str) -> list[str]:
+        """Return the paths of all files below the folder `prefix`, sorted."""
+        with contextlib.suppress(Absent):
+            return sorted(self.tree(self.revision, safe_path(prefix)))
+        return []
+
+
+def told(entries: Iterable[RepoFile]) -> dict[str, HubFile]:
+    """Return by path what the Hub says of files in a listing."""
+    return {entry.path: HubFile(entry.size, entry.lfs.sha256 if entry.lfs else entry.blob_id) for entry in entries}
 
 
 @functools.cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -23,6 +24,8 @@ from casebits_dagster.records.frontier import Latest, Manifest, PreviousManifest
 from casebits_dagster.records.layout import ADMISSION, CASES, DOCUMENTS, IDS, RECEIPT, GenerationFolder, Home
 from casebits_dagster.records.pins import Generation, load_generation
 from casebits_dagster.records.region import Admission, CheckResult, Receipt
+from casebits_dagster.regions.index import _keep_stamped as keep_stamped
+from casebits_dagster.regions.index import _made_from
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -88,7 +91,7 @@ def cut_history(folder: GenerationFolder) -> None:
 
 
 AT_ONCE: list[tuple[str, Callable[[GenerationFolder], object], str]] = [
-    ("LATEST_MISSING", lambda f: f.latest.unlink(), "no frontier is published here"),
+    ("LATEST_MISSING", lambda f: f.latest.unlink(), "nothing is published here"),
     ("LATEST_TOO_LARGE", lambda f: f.latest.write_bytes(b" " * 70_000), "expected at most 65536, read 70000"),
     ("JSON_INVALID", lambda f: f.latest.write_bytes(b"{"), "LATEST.json"),
     ("JSON_NOT_CANONICAL", lambda f: f.latest.write_bytes(f.latest.read_bytes() + b"\n"), "bytes differ from"),
@@ -382,20 +385,42 @@ class TestUnread:
 
     def test_a_mix_reads_the_regions_alone_whose_documents_it_uses(self, folder: GenerationFolder) -> None:
         flip(folder.region(3) / IDS)
-        source = mix_source(open_frontier(folder.root))
+        source = mix_source(open_frontier(folder.root.parents[1], "sample"))
         assert len(source.rows(3)) == manifest_of(folder).regions[3].documents
         assert len(source.region(2).ids) == manifest_of(folder).regions[2].tokens
         with pytest.raises(Refused, match=f"FILE_HASH regions/00003/{IDS}"):
             source.region(3)
 
     def test_an_index_is_made_of_a_verified_region_only(self, folder: GenerationFolder) -> None:
-        kept = open_frontier(folder.root).rows(3)
+        kept = open_frontier(folder.root.parents[1], "sample").rows(3)
         flip(folder.index(3), 200)
-        assert open_frontier(folder.root).rows(3).tobytes() == kept.tobytes()
+        assert open_frontier(folder.root.parents[1], "sample").rows(3).tobytes() == kept.tobytes()
         folder.index(3).unlink()
         flip(folder.region(3) / IDS)
         with pytest.raises(Refused, match=f"FILE_HASH regions/00003/{IDS}"):
-            open_frontier(folder.root).rows(3)
+            open_frontier(folder.root.parents[1], "sample").rows(3)
+
+    def test_an_index_that_a_stranger_brings_is_not_believed(self, folder: GenerationFolder) -> None:
+        """One with a stamp as ours: validation documents would be handed out as documents to train on."""
+        frontier = open_frontier(folder.root.parents[1], "sample")
+        true, region = frontier.rows(0), frontier.region(0)
+        forged = true.copy()
+        forged["split"] = 1 - forged["split"]
+        path, stream = folder.index(0), io.BytesIO()
+        np.save(stream, forged)
+        keep_stamped(path, _made_from(region.receipt), stream.getvalue())
+        assert open_frontier(folder.root.parents[1], "sample").rows(0).tobytes() == forged.tobytes()
+        opened = open_frontier(folder.root)
+        assert opened.rows(0).tobytes() == true.tobytes()
+        assert [len(opened.documents(split, region=0)) for split in ("train", "validation")] == [
+            int((true["split"] == number).sum()) for number in (0, 1)
+        ]
+
+    def test_nothing_is_written_into_the_folder_of_somebody_else(self, folder: GenerationFolder) -> None:
+        shutil.rmtree(folder.root / "index")
+        before = sorted(folder.root.rglob("*"))
+        open_frontier(folder.root).verify_all()
+        assert sorted(folder.root.rglob("*")) == before
 
     @pytest.mark.parametrize(
         ("code", "tamper"),
