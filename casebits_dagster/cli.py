@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from casebits_dagster import commands as verbs
+from casebits_dagster import published
 from casebits_dagster.commands import ABSENT, BAD_INPUT, OK, REFUSED, UNDECIDED
 from casebits_dagster.lineage.places import NAME, is_name
 from casebits_dagster.lineage.summary import error_line
@@ -44,6 +45,7 @@ exit status:
 environment:
   CASEBITS_HOME   where everything is kept when --home is not given (default: .casebits)
   CASEBITS_STORE  s3://bucket/prefix of the store that several machines share (default: none)
+  CASEBITS_CACHE  where publications that are read from s3:// or hf:// are kept (default: ~/.cache/casebits)
 """
 
 
@@ -152,6 +154,14 @@ def _parser() -> argparse.ArgumentParser:
     audit.add_argument(
         "--recompute", choices=("slices", "all"), default="slices", help="all: hash every file on the way, too"
     )
+    gates = add("gates", published.gates)
+    gates.add_argument("generation", type=_name, metavar="GENERATION", help="name of a pinned generation")
+    publish = add("publish", published.publish)
+    publish.add_argument("what", type=_name, metavar="WHAT", help="name of a generation, or with --mix of a mix")
+    publish.add_argument("--mix", action="store_true", help="WHAT is a mix below the home")
+    publish.add_argument("--to", type=_text, required=True, metavar="PLACE", help="a folder, s3:// or hf://datasets/")
+    days = "readers refuse it after so many days (default: never)"
+    publish.add_argument("--valid-days", type=_at_least(1), metavar="N", help=days)
     diff = add("mix-diff", verbs.mix_diff)
     for name in ("a", "b"):
         diff.add_argument(name, type=_text, metavar=name.upper(), help="name of a mix below the home, or its folder")

@@ -18,7 +18,15 @@ from casebits_dagster.lineage.status import status_lines
 from casebits_dagster.lineage.summary import generation_lines
 from casebits_dagster.records.digests import sha256_file
 from casebits_dagster.records.errors import Absent, Refused
-from casebits_dagster.records.layout import ADMISSION, RECEIPT, Home, home_from_environment, shared_from_environment
+from casebits_dagster.records.gates import GATES, Gate
+from casebits_dagster.records.layout import (
+    ADMISSION,
+    LATEST,
+    RECEIPT,
+    Home,
+    home_from_environment,
+    shared_from_environment,
+)
 from casebits_dagster.records.pins import default_pins_folder, generation_names, load_generation
 from casebits_dagster.records.region import Receipt
 
@@ -38,18 +46,18 @@ what next
       run it again: no byte may change"""
 
 
-def _program() -> str:
+def program() -> str:
     """Return how this program was called, so that what it tells to type can be typed."""
     called = Path(sys.argv[0])
     return os.path.relpath(called) if called.name == "casebits" and not shutil.which("casebits") else "casebits"
 
 
-def _home(options: argparse.Namespace) -> Home:
+def home_of(options: argparse.Namespace) -> Home:
     root = listable(options.home.absolute() if options.home else home_from_environment())
     return Home(root, shared_from_environment())
 
 
-def _pins(options: argparse.Namespace) -> Path:
+def pins_of(options: argparse.Namespace) -> Path:
     return listable(options.pins.absolute() if options.pins else default_pins_folder())
 
 
@@ -63,15 +71,15 @@ def demo(options: argparse.Namespace) -> int:
     from casebits_dagster.definitions import build
     from casebits_dagster.orchestration.demo import run_demo
 
-    home = _home(options)
+    home = home_of(options)
     print(f"building generation sample and its mixes below {home.root}", flush=True)
-    done = run_demo(home.root, _pins(options), lambda line: print(line, flush=True), build, shared=home.shared)
+    done = run_demo(home.root, pins_of(options), lambda line: print(line, flush=True), build, shared=home.shared)
     mixes = [line for report in done.mixes.values() for line in ("", *mix_lines(report))]
     print("\n".join(["", *generation_lines(done.summary), *mixes, "", *context_lines(done.mixes), ""]))
     print(f"files      {home.root}/generations/{done.generation}/regions and {home.root}/mixes")
     print(f"           digest of all that a rerun must repeat: {done.tree_digest}")
     print(f"time       {done.seconds:.0f} s; {'first run here' if done.first_run else done.difference}")
-    command = " ".join([_program(), *(["--home", str(options.home)] if options.home else [])])
+    command = " ".join([program(), *(["--home", str(options.home)] if options.home else [])])
     failed = "\n".join(f"FAILED     {name}: {why}" for name, why in done.failures.items())
     print(failed or _NEXT.format(casebits=command))
     return REFUSED if done.failures or done.summary.broken else OK
@@ -83,7 +91,7 @@ def status(options: argparse.Namespace) -> int:
     Reads records only: nothing is hashed or proven. Use `casebits verify` for that. Exit status 1 when a record cannot
     be read; the rest is told all the same.
     """
-    lines, whole = status_lines(_home(options), _pins(options))
+    lines, whole = status_lines(home_of(options), pins_of(options))
     print("\n".join(lines))
     return OK if whole else REFUSED
 
@@ -95,8 +103,8 @@ def plan(options: argparse.Namespace) -> int:
     """
     from casebits_dagster.lineage.plan import plan_lines
 
-    generation = load_generation(_pins(options), options.generation)
-    print(*plan_lines(generation, _home(options), whole=options.all), sep="\n")
+    generation = load_generation(pins_of(options), options.generation)
+    print(*plan_lines(generation, home_of(options), whole=options.all), sep="\n")
     return OK
 
 
@@ -105,9 +113,12 @@ def verify(options: argparse.Namespace) -> int:
 
     region    PATH is GENERATION/REGION below the home, or a folder. An independent verifier decodes every document,
               reads the source again, and compares; what it proves must be what admission.json says.
-    frontier  PATH is the name of a generation below the home, or a folder. LATEST, the manifest, its chain, and every
-              file of every region that it names are hashed and cross-checked.
-    mix       PATH is the name of a mix below the home, or a folder. Every token is compared with its source slice.
+    frontier  PATH is the name of a generation below the home, a folder, s3://bucket/prefix or
+              hf://datasets/OWNER/NAME. LATEST, the manifest, its chain, the gates with their evidence, and every file
+              of every region that it names are hashed and cross-checked. Of a remote place all that is fetched, and
+              what was seen is remembered: an older version, or another one of the same number, is refused.
+    mix       PATH is the name of a mix below the home, or its folder. Every token is compared with its source slice.
+              Of a mix that is published elsewhere (a folder with LATEST.json, s3:// or hf://) every file is hashed.
 
     What is named below the home wins; the path of a folder contains a / or starts with a dot.
     """
@@ -119,9 +130,9 @@ def verify(options: argparse.Namespace) -> int:
 def _verify_region(options: argparse.Namespace) -> int:
     from casebits_dagster.admission import verify_region
 
-    folder = find_region(options.path, _home(options))
+    folder = find_region(options.path, home_of(options))
     receipt = Receipt.parse((folder / RECEIPT).read_bytes(), str(folder / RECEIPT))
-    proven = verify_region(folder, load_generation(_pins(options), receipt.generation), full=options.full)
+    proven = verify_region(folder, load_generation(pins_of(options), receipt.generation), full=options.full)
     print(f"region {receipt.generation}/{receipt.region.id}: proven from its bytes and its source")
     print(f"  {receipt.counts.documents:,} documents, {receipt.counts.tokens:,} tokens, content {receipt.content_id}")
     for check in proven.checks:
@@ -137,7 +148,7 @@ def _verify_region(options: argparse.Namespace) -> int:
 def _verify_frontier(options: argparse.Namespace) -> int:
     from casebits_dagster.publication.consume import open_frontier
 
-    frontier = open_frontier(find_folder(options.path, _home(options).generation(options.path).root))
+    frontier = open_frontier(_location(options.path, home_of(options).generation(options.path).root))
     frontier.verify_all()
     manifest, latest = frontier.manifest, frontier.latest
     tokens = sum(entry.tokens for entry in manifest.regions)
@@ -145,14 +156,25 @@ def _verify_frontier(options: argparse.Namespace) -> int:
     print(f"  version {manifest.version}, {manifest.count} of {manifest.plan.total} regions, {latest.status}")
     print(f"  {sum(entry.documents for entry in manifest.regions):,} documents, {tokens:,} tokens")
     print(f"  manifest {frontier.manifest_sha256}\n  tree root {manifest.tree_root}")
+    if frontier.gates is None:
+        print("  no gate was evaluated: nothing is said of coverage, stratification, packing and production")
+    for name in GATES if frontier.gates else ():
+        gate: Gate = getattr(frontier.gates, name)
+        print(f"  {name:<14} {gate.state.replace('_', ' '):<15} {gate.why}")
     return OK
 
 
 def _verify_mix(options: argparse.Namespace) -> int:
     from casebits_dagster.mixing.verify import verify_mix
+    from casebits_dagster.publication.open_gates import keep_verdict
 
-    home = _home(options)
-    verified = verify_mix(find_folder(options.path, home.mix(options.path)), home)
+    home = home_of(options)
+    location = _location(options.path, home.mix(options.path))
+    if not isinstance(location, Path) or (location / LATEST).exists():
+        return _verify_published_mix(location)
+    verified = verify_mix(location, home)
+    if location == home.mix(verified.report.recipe.mix):
+        keep_verdict(verified, home)
     recipe, train = verified.report.recipe, verified.report.train
     print(f"mix {recipe.mix}: proven, every token against its source slice")
     print(f"  {train.windows:,} windows of {recipe.sequence_length:,} tokens, {train.documents:,} documents")
@@ -160,6 +182,26 @@ def _verify_mix(options: argparse.Namespace) -> int:
     for check in verified.checks:
         print(f"  {check.id:<20} {check.examined:>12,} examined")
     return OK
+
+
+def _verify_published_mix(location: str | Path) -> int:
+    from casebits_dagster.publication.open_mix import open_mix
+
+    mix = open_mix(location)
+    mix.verify_all()
+    recipe, train = mix.report.recipe, mix.report.train
+    print(f"mix {recipe.mix}: verified, every one of its {len(mix.files)} files hashed")
+    print(f"  version {mix.latest.version if mix.latest else '-'}, manifest {mix.manifest_sha256}")
+    print(f"  {train.windows:,} windows of {recipe.sequence_length:,} tokens, {train.documents:,} documents")
+    print(
+        "  not compared with its sources: that takes their frontiers (`casebits verify mix` in the home that built it)"
+    )
+    return OK
+
+
+def _location(text: str, named: Path) -> str | Path:
+    """Return a remote location as it is, else the folder that the text means."""
+    return text if "://" in text else find_folder(text, named)
 
 
 def audit(options: argparse.Namespace) -> int:
@@ -172,7 +214,7 @@ def audit(options: argparse.Namespace) -> int:
     from casebits_dagster.lineage.audit import audit_window
     from casebits_dagster.lineage.render import audit_markdown, audit_text
 
-    home, pins = _home(options), _pins(options)
+    home, pins = home_of(options), pins_of(options)
     generations = {name: load_generation(pins, name) for name in generation_names(pins)}
     audit = audit_window(home, options.mix, options.window, generations=generations, recompute=options.recompute)
     if options.format == "json":
@@ -190,7 +232,7 @@ def mix_diff(options: argparse.Namespace) -> int:
     """
     from casebits_dagster.lineage import mix_diff as differences
 
-    home = _home(options)
+    home = home_of(options)
     a, b = (find_folder(name, home.mix(name)) for name in (options.a, options.b))
     found = differences.mix_diff(a, b)
     print(found.to_bytes().decode().rstrip() if options.json else "\n".join(differences.diff_lines(found)))
@@ -207,7 +249,7 @@ def read(options: argparse.Namespace) -> int:
     from casebits_dagster.publication.verify_region import verify_region_files
     from casebits_dagster.regions.read import Region
 
-    folder = find_region(options.region, _home(options))
+    folder = find_region(options.region, home_of(options))
     pinned = verify_region_files(folder, str(folder)).receipt.pins.codec.vocab_sha256
     vocabulary = folder.parent.parent / "codec" / "vocabulary.json"
     if not vocabulary.exists():
@@ -230,7 +272,7 @@ def train_codec(options: argparse.Namespace) -> int:
     """
     from casebits_dagster.sources.training import train_from_source
 
-    pins = _pins(options)
+    pins = pins_of(options)
     folder = pins / "codecs" / options.codec
     pin = train_from_source(
         pins,
@@ -262,7 +304,7 @@ def export_mixture(options: argparse.Namespace) -> int:
     from casebits_dagster.codec.mixture import COMPONENTS, Mixture
     from casebits_dagster.records.codec import CodecFiles
 
-    folder = find_folder(options.codec, _pins(options) / "codecs" / options.codec)
+    folder = find_folder(options.codec, pins_of(options) / "codecs" / options.codec)
     if not (path := folder / CodecFiles.MIXTURE).exists():
         raise Absent("FILE_MISSING", str(path), "the codec has no mixture to export")
     mixture, digest = Mixture.load(path, Codec.load(folder).table), sha256_file(folder / CodecFiles.VOCABULARY)

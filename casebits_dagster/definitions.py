@@ -6,6 +6,7 @@ A new generation or mix is one new TOML under `assets/pins/`; nothing here names
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 
 import dagster as dg
@@ -13,6 +14,7 @@ import dagster as dg
 from casebits_dagster.orchestration.automation import frontier_follows, missed_retries, next_regions
 from casebits_dagster.orchestration.jobs import generation_jobs
 from casebits_dagster.orchestration.proofs import audit_job, reprove_job, reprove_weekly
+from casebits_dagster.orchestration.publisher import Publisher
 from casebits_dagster.orchestration.resources import Corpus
 from casebits_dagster.records.errors import Absent
 from casebits_dagster.records.layout import Home, home_from_environment, shared_from_environment
@@ -35,9 +37,9 @@ def build(pins_folder: Path, home: Home) -> dg.Definitions:
     from assets import codec_assets, generation_assets, packed_mix
 
     generations = [load_generation(pins_folder, name) for name in generation_names(pins_folder)]
-    stages = {generation.name: generation_assets(generation) for generation in generations}
     recipes = load_recipes(pins_folder)
     require_known(recipes, {generation.name for generation in generations})
+    stages = {generation.name: generation_assets(generation, recipes) for generation in generations}
     return dg.Definitions(
         assets=[asset for generation in generations for asset in stages[generation.name]]
         + [packed_mix(recipe, recipes) for recipe in recipes]
@@ -48,7 +50,10 @@ def build(pins_folder: Path, home: Home) -> dg.Definitions:
         schedules=[next_regions(generation, stages[generation.name]) for generation in generations]
         + [reprove_weekly(generation) for generation in generations],
         sensors=[*(frontier_follows(generation) for generation in generations), missed_retries()],
-        resources={"corpus": Corpus(root=str(home.root), shared=home.shared)},
+        resources={
+            "corpus": Corpus(root=str(home.root), shared=home.shared),
+            "publisher": Publisher(destination=os.environ.get("CASEBITS_PUBLISH", "")),
+        },
         # A process a step costs 13 s a run of a region; the run's own process is enough of a fence.
         executor=dg.in_process_executor,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -12,8 +13,11 @@ from casebits_dagster.mixing.verify import verify_mix
 from casebits_dagster.orchestration.metadata import Metadata, table
 from casebits_dagster.publication.consume import open_frontier
 from casebits_dagster.publication.frontier import Advanced
+from casebits_dagster.publication.open_gates import keep_verdict
+from casebits_dagster.publication.send import Sent, sampled
 from casebits_dagster.records.errors import CasebitsError, Rejected
-from casebits_dagster.records.layout import Home
+from casebits_dagster.records.gates import Gate, Gates
+from casebits_dagster.records.layout import Home, region_id
 from casebits_dagster.records.pins import Generation
 from casebits_dagster.records.region import Admission, CheckResult
 
@@ -32,8 +36,16 @@ FRONTIER_CHECKS = {
 MIX_CHECKS = {
     "verified": "A verifier apart from the writer compares every token with its source and recounts the report.",
 }
-
-
+GATE_CHECKS = {
+    "coverage": "Every region of the plan is admitted.",
+    "stratification": "The admitted prefix is a fair picture, within the pinned tolerances.",
+    "packing": "A mix was built on just this version, and the verifier passed it.",
+    "production": "A person signed this version and its mixes, in a pin.",
+}
+PUBLICATION_CHECKS = {
+    "consumable": "The verifying consumer opens what is published, as a stranger does: all that LATEST.json names is "
+    "there, and a seeded sample of regions hashes as listed.",
+}
 _MAKE_AGAIN = "materialise the three stages of this partition: what was refused is made again, and proven again"
 
 
@@ -108,6 +120,35 @@ def mix_results(folder: Path, home: Home) -> list[dg.AssetCheckResult]:
     return [_verified(lambda: _verify_again(folder, home))]
 
 
+def gate_results(gates: Gates) -> list[dg.AssetCheckResult]:
+    """Return a check a gate. A gate that is not open warns: it says what may not be said yet."""
+    results = []
+    for name in GATE_CHECKS:
+        gate: Gate = getattr(gates, name)
+        facts: Metadata = {"state": gate.state, **gate.numbers}
+        facts["evidence"] = table([{"file": file.path, "sha256": file.sha256} for file in gate.evidence])
+        passed, warn = gate.state == "open", dg.AssetCheckSeverity.WARN
+        results.append(
+            dg.AssetCheckResult(check_name=name, passed=passed, severity=warn, description=gate.why, metadata=facts)
+        )
+    return results
+
+
+def publication_results(done: Sent) -> list[dg.AssetCheckResult]:
+    """Return the check of a publication: what a stranger finds who has nothing of ours."""
+    return [_verified(lambda: _as_a_stranger(done), "consumable")]
+
+
+def _as_a_stranger(done: Sent) -> Metadata:
+    with tempfile.TemporaryDirectory(prefix="casebits-") as cache:
+        found = open_frontier(done.destination, cache=Path(cache))
+        regions = sampled(found, done.manifest_sha256)
+        for index in regions:
+            found.region(index)
+    names = ", ".join(map(region_id, regions))
+    return {"version": found.manifest.version, "regions_hashed": names, "manifest_sha256": found.manifest_sha256}
+
+
 def _open_again(generation: Generation, home: Home, first: int) -> Metadata:
     found = open_frontier(home.root, generation.name)
     found.verify_all(first)
@@ -123,15 +164,16 @@ def _open_again(generation: Generation, home: Home, first: int) -> Metadata:
 
 def _verify_again(folder: Path, home: Home) -> Metadata:
     verified = verify_mix(folder, home)
+    keep_verdict(verified, home)
     evidence = table([{"check": check.id, "examined": check.examined} for check in verified.checks])
     return {"manifest_sha256": verified.manifest_sha256, "evidence": evidence}
 
 
-def _verified(evidence: Callable[[], Metadata]) -> dg.AssetCheckResult:
+def _verified(evidence: Callable[[], Metadata], name: str = "verified") -> dg.AssetCheckResult:
     try:
-        return dg.AssetCheckResult(check_name="verified", passed=True, metadata=evidence())
+        return dg.AssetCheckResult(check_name=name, passed=True, metadata=evidence())
     except CasebitsError as error:
-        return _refused("verified", error)
+        return _refused(name, error)
 
 
 def _refused(name: str, error: CasebitsError, **more: str) -> dg.AssetCheckResult:

@@ -21,7 +21,7 @@ from casebits_dagster.lineage.mix_summary import read_report
 from casebits_dagster.lineage.summary import GenerationSummary, summarise
 from casebits_dagster.lineage.tree import difference, snapshot, tree_digest
 from casebits_dagster.orchestration.instance import open_instance
-from casebits_dagster.orchestration.jobs import corpus_job_name, mixes_of, regions_job_name
+from casebits_dagster.orchestration.jobs import corpus_job_name, mixes_of, publish_job_name, regions_job_name
 from casebits_dagster.orchestration.partitions import range_tags, step_name
 from casebits_dagster.records.layout import Home, region_id
 from casebits_dagster.records.mix import REPORT, MixReport
@@ -39,7 +39,7 @@ class DemoResult:
     - `generation`, `home`: what was made, and the root of all files
     - `summary`: regions, rows, documents, tokens, reasons, LATEST (see `lineage.summary`)
     - `mixes`: the report of each mix of this generation, by name, in the order of the pins
-    - `failures`: {"region 00003" or "corpus": why}, empty when all is well; the demo goes on after a failed region
+    - `failures`: {"region 00003" or what was made: why}, empty when all is well; the demo goes on after a failed region
     - `first_run`: there was nothing below the home before
     - `unchanged`: every file that counts has the bytes it had before (False in a first run)
     - `difference`: the same in words, with numbers and the first file that differs
@@ -71,7 +71,8 @@ def run_demo(
     definitions, before = build(pins_folder, root), snapshot(root)
     with open_instance(root) as instance:
         failures = _make_regions(definitions, pinned, instance, echo)
-        failures |= _make_corpus(definitions, pinned, instance, echo)
+        failures |= _make(definitions, corpus_job_name(generation), "frontier, report, mixes and gates", instance, echo)
+        failures |= _make(definitions, publish_job_name(generation), "publication", instance, echo)
     after = snapshot(root)
     mixes = {mix: root.mix(mix) for mix in mixes_of(generation, load_recipes(pins_folder))}
     return DemoResult(
@@ -124,16 +125,14 @@ def _telling(tell: Echo) -> dg.LoggerDefinition:
     return dg.LoggerDefinition(make)
 
 
-def _make_corpus(
-    definitions: dg.Definitions, generation: Generation, instance: dg.DagsterInstance, echo: Echo
-) -> dict[str, str]:
-    echo("frontier, stratification report and mixes ...")
-    result, why, seconds = _run(definitions.resolve_job_def(corpus_job_name(generation.name)), instance)
+def _make(definitions: dg.Definitions, job: str, what: str, instance: dg.DagsterInstance, echo: Echo) -> dict[str, str]:
+    echo(f"{what} ...")
+    result, why, seconds = _run(definitions.resolve_job_def(job), instance)
     made = [event.materialization.asset_key.path[-1] for event in result.get_asset_materialization_events()]
     echo(f"{len(made)} assets: {', '.join(made)}  ({seconds:.1f} s)")
     if why:
         echo(f"FAILED: {why}")
-    return {"corpus": why} if why else {}
+    return {what: why} if why else {}
 
 
 def _run(
@@ -151,7 +150,8 @@ def _failure(result: dg.ExecuteInProcessResult) -> str:
     """Return why a run failed, in the words of the first step that did; nothing when it succeeded."""
     if result.success:
         return ""
-    refused = [check for check in result.get_asset_check_evaluations() if not check.passed]
+    checks = result.get_asset_check_evaluations()
+    refused = [check for check in checks if not check.passed and check.severity == dg.AssetCheckSeverity.ERROR]
     if refused:
         return refused[0].description or f"check {refused[0].check_name} failed"
     events = [event for event in result.all_events if event.is_step_failure]

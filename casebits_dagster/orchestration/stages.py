@@ -22,6 +22,7 @@ from casebits_dagster.records.pins import Generation
 
 FILTERED, ENCODED, ADMITTED = "filtered_documents", "encoded_arrays", "admission_proof"
 FRONTIER, STRATIFICATION = "frontier_manifest", "stratification_report"
+GATES, PUBLICATION = "gates", "publication"
 OWNERS = ["team:corpus"]
 
 # Dagster tells a result from a value by the bare class; a value would go to the pickling IO manager.
@@ -65,18 +66,22 @@ def generation_stage(
     kinds: set[str],
     pins: Mapping[str, Json],
     after: Sequence[str] = (),
+    beside: Sequence[dg.AssetKey] = (),
     checks: Mapping[str, str] | None = None,
+    blocking: bool = True,
     automation: Automation | None = None,
 ) -> Decorator:
-    """Return `stage` for a stage of a whole generation, after others of its stages; `pins` are beside the plan's."""
+    """Return `stage` for a stage of a whole generation, after others of its stages and the assets `beside` them; `pins`
+    are beside the plan's."""
     missing = generation.missing
     declare = stage(
         asset_key(generation.name, name),
         version,
         kinds=kinds,
         pins={"plan": generation.plan_sha256, **pins},
-        after=[asset_key(generation.name, earlier) for earlier in after],
+        after=[*(asset_key(generation.name, earlier) for earlier in after), *beside],
         checks=checks or {},
+        blocking=blocking,
         metadata=about(generation),
         automation=automation,
     )
@@ -121,9 +126,10 @@ def stage(
     after: Sequence[dg.AssetKey],
     checks: Mapping[str, str],
     metadata: Metadata,
+    blocking: bool = True,
     automation: Automation | None = None,
 ) -> Decorator:
-    """Return `@dg.asset`, whose docstring becomes the page's story; each of `checks` (name: what it says) blocks."""
+    """Return `@dg.asset`, whose docstring becomes the page's story, with `checks` (name: what it says)."""
     group, name = key.path
     decorator: Decorator = dg.asset(
         key=key,
@@ -132,7 +138,7 @@ def stage(
         kinds=kinds,
         owners=OWNERS,
         code_version=code_version(name, version, pins),
-        check_specs=check_specs(key, checks),
+        check_specs=check_specs(key, checks, blocking=blocking),
         metadata={"pins": pins, **metadata},
         automation_condition=automation,
     )
@@ -140,13 +146,17 @@ def stage(
 
 
 def check_specs(
-    key: dg.AssetKey, checks: Mapping[str, str], partitions: dg.PartitionsDefinition[str] | None = None
+    key: dg.AssetKey,
+    checks: Mapping[str, str],
+    partitions: dg.PartitionsDefinition[str] | None = None,
+    *,
+    blocking: bool = True,
 ) -> list[dg.AssetCheckSpec]:
-    """Return blocking checks; one of a partitioned asset has a verdict of its own for each partition."""
+    """Return the specs of checks; one of a partitioned asset has a verdict of its own for each partition."""
     with warnings.catch_warnings():
         # Partitioned checks are a preview in Dagster 1.13; the snapshot of the graph would show a change.
         warnings.simplefilter("ignore", dg.PreviewWarning)
         return [
-            dg.AssetCheckSpec(check, asset=key, description=text, blocking=True, partitions_def=partitions)
+            dg.AssetCheckSpec(check, asset=key, description=text, blocking=blocking, partitions_def=partitions)
             for check, text in checks.items()
         ]
