@@ -54,7 +54,21 @@ def test_help_teaches(capsys: Output) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["demo", "status", "plan", "verify", "read", "audit", "train-codec", "export-mixture", "coherence"]
+    "command",
+    [
+        "demo",
+        "status",
+        "plan",
+        "verify",
+        "read",
+        "audit",
+        "gates",
+        "publish",
+        "train-codec",
+        "export-mixture",
+        "coherence",
+        "mix-diff",
+    ],
 )
 def test_every_command_explains_itself(capsys: Output, command: str) -> None:
     with pytest.raises(SystemExit) as caught:
@@ -632,3 +646,63 @@ def test_a_reader_that_goes_away_is_no_error(sample_home: Home, unbuffered: str)
     done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, env=env, check=False)
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_gates_are_evaluated_after_a_mix_was_verified(capsys: Output, copy: Home) -> None:
+    shutil.rmtree(copy.root / "checked", ignore_errors=True)
+    status, said, _ = _run(capsys, copy, "gates", "sample")
+    assert (status, [line.split()[:2] for line in said.splitlines()]) == (
+        0,
+        [["coverage", "open"], ["stratification", "closed"], ["packing", "closed"], ["production", "closed"]],
+    )
+    assert _run(capsys, copy, "verify", "mix", "sample_interleaved")[0] == 0
+    status, said, _ = _run(capsys, copy, "gates", "sample")
+    assert said.splitlines()[2] == (
+        "packing        open            built on this version and verified: sample_interleaved"
+    )
+    status, said, _ = _run(capsys, copy, "verify", "frontier", "sample")
+    assert (status, "  coverage       open            14 of the 14 planned regions are admitted" in said) == (0, True)
+
+
+def test_a_frontier_is_published_and_verified_where_it_lies(capsys: Output, copy: Home, tmp_path: Path) -> None:
+    place = str(tmp_path / "there")
+    status, said, _ = _run(capsys, copy, "publish", "sample", "--to", place, "--valid-days", "30")
+    lines = said.splitlines()
+    assert (status, lines[-4].startswith("sample, version 1: "), lines[-2]) == (0, True, "  LATEST.json names it now")
+    assert lines[-1].endswith(f"verify frontier {place}")
+    status, said, _ = _run(capsys, copy, "verify", "frontier", place)
+    assert (status, said.splitlines()[0]) == (0, "frontier of sample: verified, every file hashed")
+    assert "no gate was evaluated" in said
+    (tmp_path / "there" / "regions" / "00003" / RECEIPT).unlink()
+    status, _, told = _run(capsys, copy, "verify", "frontier", place)
+    assert (status, "FILE_MISSING regions/00003/receipt.json" in told) == (1, True)
+    assert _run(capsys, copy, "publish", "sample", "--to", place)[0] == 0
+    assert _run(capsys, copy, "verify", "frontier", place)[0] == 0
+
+
+def test_a_mix_is_published_and_verified_where_it_lies(capsys: Output, copy: Home, tmp_path: Path) -> None:
+    place = str(tmp_path / "there")
+    status, said, _ = _run(capsys, copy, "publish", "sample_aligned", "--mix", "--to", place)
+    assert (status, said.splitlines()[-1].endswith(f"verify mix {place}")) == (0, True)
+    status, said, _ = _run(capsys, copy, "verify", "mix", place)
+    assert (status, "version 1, manifest" in said, "not compared with its sources" in said) == (0, True, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "told"),
+    [
+        (["publish", "climbmix-lower32k-v1", "--to", "there"], 1, "CLEARANCE_MISSING clearances: climbmix-lower32k-v1"),
+        (["publish", "none", "--to", "there"], 3, "PIN_MISSING"),
+        (["publish", "none", "--mix", "--to", "there"], 3, "MANIFEST_MISSING"),
+        (["publish", "sample", "--to", "gs://there"], 2, "PATH_UNSAFE destination: expected a folder, s3://"),
+        (["verify", "frontier", "ftp://there"], 2, "PATH_UNSAFE location: expected a folder, s3://"),
+        (["gates", "none"], 3, "PIN_MISSING"),
+    ],
+)
+def test_what_cannot_be_published_says_why(
+    capsys: Output, sample_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str], status: int, told: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    found, _, said = _run(capsys, sample_home, *arguments)
+    assert (found, told in said, list(tmp_path.iterdir())) == (status, True, []), said

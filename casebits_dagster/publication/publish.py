@@ -27,7 +27,7 @@ from casebits_dagster.records.frontier import Latest, Manifest
 from casebits_dagster.records.layout import LATEST
 from casebits_dagster.stores.base import WritableStore, conflict
 from casebits_dagster.stores.local import LocalStore
-from casebits_dagster.stores.object import ObjectStore, object_store
+from casebits_dagster.stores.object import object_store
 
 if TYPE_CHECKING:
     from casebits_dagster.stores.hub import Patience
@@ -40,8 +40,8 @@ _HUB = re.compile(r"hf://datasets/([^/@]+/[^/@]+)")
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What stands at the destination: this version, or a later one that contains it. `changed` says whether that is this
-    run's doing; `sent_*` count what it sent of the batches, or compared with what was there."""
+    """What stands at the destination: this version, or a later one that contains it. `changed` says whether that is
+    this run's doing; `sent_*` count what it sent of the batches, or compared with what was there."""
 
     latest: AnyLatest
     changed: bool
@@ -224,15 +224,13 @@ class _FileShelf:
         return all(self._write_cover(file, latest) for file in cover)
 
     def _put(self, file: PublishedFile) -> None:
-        if isinstance(file.content, bytes):
-            self._store.put_new(file.path, file.content)
-        elif isinstance(self._store, ObjectStore):
+        if isinstance(file.content, Path):
             self._store.put_file(file.path, file.content)
         else:
-            self._store.put_new(file.path, file.content.read_bytes())
+            self._store.put_new(file.path, file.content)
 
     def _write_cover(self, file: PublishedFile, latest: bytes) -> bool:
-        content = file.content if isinstance(file.content, bytes) else file.content.read_bytes()
+        content = _raw(file)
         while (found := self.get(file.path)) != content:
             # Whoever has moved LATEST.json on since writes a cover of its own, which this one must not replace.
             if self.get(LATEST) != latest:
@@ -240,6 +238,10 @@ class _FileShelf:
             if self._store.replace(file.path, found, content):
                 break
         return True
+
+
+def _raw(file: PublishedFile) -> bytes:
+    return file.content if isinstance(file.content, bytes) else file.content.read_bytes()
 
 
 def _standing(publication: Publication, shelf: Shelf, raw: bytes | None, where: str) -> AnyLatest | None:

@@ -17,7 +17,7 @@ from casebits_dagster.publication.publication import AnyLatest, Publication, Pub
 from casebits_dagster.publication.publish import Published, publish
 from casebits_dagster.publication.verify_region import parsed
 from casebits_dagster.records.digests import sha256, sha256_file
-from casebits_dagster.records.errors import Refused
+from casebits_dagster.records.errors import Absent, Refused
 from casebits_dagster.records.frontier import Latest, ManifestPointer
 from casebits_dagster.records.gates import GATES
 from casebits_dagster.records.layout import LATEST, Home
@@ -71,7 +71,9 @@ def publish_mix(
     say: Callable[[str], object] = print,
 ) -> Sent:
     """Publish a mix of this home, as `publish_frontier` does. A mix that was built anew is the next version."""
-    version = _next_version(mix, sha256_file(home.mix(mix) / MANIFEST), destination)
+    if not (path := home.mix(mix) / MANIFEST).is_file():
+        raise Absent("MANIFEST_MISSING", str(path), "no such mix is here", remedy="materialise it first")
+    version = _next_version(mix, sha256_file(path), destination)
     publication = mix_publication(mix, generations, home, version=version, now=now, valid=valid)
     return _sent(publication, destination, publish(publication, destination, say=say))
 

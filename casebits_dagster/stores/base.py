@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from pathlib import Path
 from typing import Protocol
 
 from casebits_dagster.records.errors import Conflict, Refused
@@ -35,6 +36,9 @@ class WritableStore(Store, Protocol):
 
         Raises CasebitsError STORE_CONFLICT when other bytes stand under that name; they are left as they are.
         """
+
+    def put_file(self, path: str, file: Path) -> bool:
+        """Create the file as `put_new` does, with the content of a local one, which is never held in memory."""
 
     def replace(self, path: str, expected: bytes | None, content: bytes) -> bool:
         """Compare and swap: set the file to `content` if it now holds `expected` (None: is absent), durably.

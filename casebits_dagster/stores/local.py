@@ -14,7 +14,7 @@ import filecmp
 import os
 import shutil
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from casebits_dagster.records.errors import Absent
@@ -59,15 +59,24 @@ class LocalStore:
         return sorted(path.relative_to(self.root).as_posix() for path in found)
 
     def put_new(self, path: str, content: bytes) -> bool:
+        return self._create(path, lambda new: write_durably(new, content), lambda old: old.read_bytes() == content)
+
+    def put_file(self, path: str, file: Path) -> bool:
+        def copy(new: Path) -> None:
+            shutil.copyfile(file, new)
+            _fsync(new)
+
+        return self._create(path, copy, lambda old: filecmp.cmp(file, old, shallow=False))
+
+    def _create(self, path: str, write: Callable[[Path], None], same: Callable[[Path], bool]) -> bool:
         target = self.local(path)
         make_folder(target.parent)
         with self.staged("file") as folder:
-            temporary = folder / "content"
-            write_durably(temporary, content)
+            write(folder / "content")
             try:
-                os.link(temporary, target)
+                os.link(folder / "content", target)
             except FileExistsError as error:
-                if target.read_bytes() == content:
+                if same(target):
                     # Whoever made it may have died before this.
                     fsync_folder(target.parent)
                     return False

@@ -147,7 +147,6 @@ class ObjectStore:
         return self._settled(path, attempt)
 
     def put_file(self, path: str, file: Path) -> bool:
-        """Create a file with the content of a local one, which is mapped and never held in memory."""
         with file.open("rb") as opened:
             size = file.stat().st_size
             content = mmap.mmap(opened.fileno(), size, access=mmap.ACCESS_READ) if size else b""

@@ -28,7 +28,7 @@ from casebits_dagster.stores.hub import HubStore, Patience
 from casebits_dagster.stores.hub_repository import HubRepository
 from tests.publication.chain import Chain, generation_publication, kept
 
-PATIENT = Patience(attempts=4, pause=0.01, longest_pause=0.1, timeout=5.0)
+PATIENT = Patience(attempts=4, pause=0.01, longest_pause=0.1, timeout=60.0)
 
 
 @dataclass

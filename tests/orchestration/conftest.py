@@ -26,14 +26,19 @@ class Graph:
     home: Home
 
     def run(
-        self, job: str, keys: list[str] | None = None, config: dict[str, Any] | None = None, **options: Any
+        self,
+        job: str,
+        keys: list[str] | None = None,
+        config: dict[str, Any] | None = None,
+        op: str = step_name("sample"),
+        **options: Any,
     ) -> dg.ExecuteInProcessResult:
         selection = [dg.AssetKey(key.split("/")) for key in keys] if keys else None
         quiet: Any = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
         return self.definitions.resolve_job_def(job).execute_in_process(
             instance=self.instance,
             asset_selection=selection,
-            run_config=quiet | ({"ops": {step_name("sample"): {"config": config}}} if config else {}),
+            run_config=quiet | ({"ops": {op: {"config": config}}} if config else {}),
             raise_on_error=False,
             **options,
         )

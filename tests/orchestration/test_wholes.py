@@ -9,9 +9,10 @@ import dagster as dg
 import pytest
 
 from casebits_dagster.definitions import build
-from casebits_dagster.orchestration.jobs import corpus_job_name
+from casebits_dagster.orchestration.jobs import corpus_job_name, publish_job_name
 from casebits_dagster.records.digests import sha256_file
-from casebits_dagster.records.layout import ADMISSION, IDS, Home
+from casebits_dagster.records.frontier import Latest
+from casebits_dagster.records.layout import ADMISSION, IDS, LATEST, Home
 from casebits_dagster.records.mix import MANIFEST
 from tests.orchestration.conftest import Graph, metadata, rows
 
@@ -104,3 +105,32 @@ def test_a_frontier_that_rotted_on_disk_fails_its_check(whole: Graph) -> None:
     (verified,) = (check for check in result.get_asset_check_evaluations() if check.check_name == "verified")
     why = {name: value.value for name, value in verified.metadata.items()}
     assert (why["check"], why["where"]) == ("FILE_HASH", f"regions/00003/{IDS}")
+
+
+def test_a_frontier_is_published_where_the_resource_or_the_launchpad_says(whole: Graph, tmp_path: Path) -> None:
+    whole.run(corpus_job_name("sample"), [FRONTIER, "sample/gates"])
+    result = whole.run(publish_job_name("sample"))
+    assert results(result) == {"sample/publication/consumable": True}
+    page = metadata(result, "sample/publication")
+    place = whole.home.root / "published" / "sample"
+    assert (page["destination"], page["version"], (place / LATEST).exists()) == (str(place), 1, True)
+    again = whole.run(publish_job_name("sample"))
+    assert metadata(again, "sample/publication")["written"] == "it stood there before"
+    there = {"destination": str(tmp_path / "there"), "valid_days": 7}
+    other = whole.run(publish_job_name("sample"), config=there, op="sample__publication")
+    assert metadata(other, "sample/publication")["destination"] == str(tmp_path / "there")
+    expires = Latest.parse((tmp_path / "there" / LATEST).read_bytes(), LATEST).expires_at
+    assert expires is not None
+
+
+def test_without_a_clearance_nothing_leaves(whole: Graph, pins: Path, tmp_path: Path) -> None:
+    shutil.copytree(pins, tmp_path / "pins")
+    shutil.rmtree(tmp_path / "pins" / "clearances")
+    graph = Graph(build(tmp_path / "pins", whole.home), whole.instance, whole.home)
+    result = graph.run(publish_job_name("sample"))
+    (failed,) = (event for event in result.all_events if event.is_step_failure)
+    error = failed.step_failure_data.error
+    assert error is not None
+    assert error.cause is not None
+    assert "CLEARANCE_MISSING clearances: sample" in error.cause.message
+    assert not (whole.home.root / "published").exists()

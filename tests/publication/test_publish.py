@@ -26,9 +26,7 @@ from tests.stores.conftest import s3_server, s3_url  # noqa: F401  # a server of
 from tests.stores.hub_server import Fault, HubServer, hub_server
 
 REPO, TOKEN = "nobody/made", "hf_secret0123456789"
-QUICK = Patience(attempts=4, pause=0.0, longest_pause=0.0, timeout=5.0)
-# The client hands files to its own HTTP library in a way that this one warns of.
-pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
+QUICK = Patience(attempts=4, pause=0.0, longest_pause=0.0, timeout=60.0)
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +39,6 @@ def serving() -> Iterator[HubServer]:
 def server(serving: HubServer, monkeypatch: pytest.MonkeyPatch) -> HubServer:
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     monkeypatch.setenv("HF_ENDPOINT", serving.endpoint)
-    # What HF_HUB_DISABLE_XET=1 sets when the client is first imported.
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
     serving.clear()
     return serving
 
@@ -111,6 +107,7 @@ def test_a_generation_is_published_whole(place: Place, sample_home: Home) -> Non
     files = [file for batch in publication.batches for file in batch]
     assert (done.changed, done.sent_files) == (True, len(files))
     assert (done.sent_bytes, done.latest) == (sum(file.bytes for file in files), place.latest())
+    assert done.revision == place.latest().manifest.revision
     assert require_consumable(place.read) == 1
     regions, size = place.latest().count, done.sent_bytes / 1e6
     assert [re.sub(r"[\d.]+ MB/s", "N MB/s", line) for line in place.said][-2:] == [
@@ -375,16 +372,19 @@ def test_the_token_is_told_nowhere(hub: Place, server: HubServer, caplog: pytest
 # Folders.
 
 
-def test_a_card_is_not_written_over_that_of_a_later_version(folder: Place) -> None:
+@pytest.mark.parametrize("moved", ["before", "after"])
+def test_neither_latest_nor_a_card_is_written_over_those_of_a_later_version(folder: Place, moved: str) -> None:
+    """The later version is published whole, before this one moves LATEST or before it then writes its card."""
     chain = Chain()
     first, second = chain.grow("a"), chain.grow("b")
     overtaken = list[Published]()
 
     class Overtaken(LocalStore):
         def replace(self, path: str, expected: bytes | None, content: bytes) -> bool:
-            """After LATEST was moved, and before the card is written, the later version is published whole."""
+            if (moved, path) == ("before", LATEST):
+                overtaken.append(folder.publish(second))
             done = super().replace(path, expected, content)
-            if path == LATEST:
+            if (moved, path) == ("after", LATEST):
                 overtaken.append(folder.publish(second))
             return done
 

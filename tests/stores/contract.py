@@ -122,6 +122,20 @@ class WritableStoreContract(StoreContract):
         assert store.put_new("empty", b"") is False
         assert store.exists("empty") is True
 
+    def test_put_file_creates_adopts_and_compares_to_the_last_byte(self, store: WritableStore, tmp_path: Path) -> None:
+        content, file = bytes(range(256)) * 40, tmp_path / "file"
+        file.write_bytes(content)
+        assert [store.put_file("a/b", file), store.put_file("a/b", file), store.put_new("a/b", content)] == [
+            True,
+            False,
+            False,
+        ]
+        for other in (content[:-1], content + b"\0", content[:-1] + b"\0", b""):
+            file.write_bytes(other)
+            with pytest.raises(CasebitsError, match="STORE_CONFLICT a/b: other bytes are published"):
+                store.put_file("a/b", file)
+        assert store.get("a/b") == content
+
     def test_equal_bytes_are_adopted_and_other_bytes_refused(self, store: WritableStore) -> None:
         store.put_new("a", b"one")
         assert store.put_new("a", b"one") is False
