@@ -39,7 +39,8 @@ class DemoResult:
     - `generation`, `home`: what was made, and the root of all files
     - `summary`: regions, rows, documents, tokens, reasons, LATEST (see `lineage.summary`)
     - `mixes`: the report of each mix of this generation, by name, in the order of the pins
-    - `failures`: {"region 00003" or what was made: why}, empty when all is well; the demo goes on after a failed region
+    - `failures`: {"region 00003", "corpus" or "publication": why}, empty when all is well; the demo goes on after a
+      failed region
     - `first_run`: there was nothing below the home before
     - `unchanged`: every file that counts has the bytes it had before (False in a first run)
     - `difference`: the same in words, with numbers and the first file that differs
@@ -71,8 +72,9 @@ def run_demo(
     definitions, before = build(pins_folder, root), snapshot(root)
     with open_instance(root) as instance:
         failures = _make_regions(definitions, pinned, instance, echo)
-        failures |= _make(definitions, corpus_job_name(generation), "frontier, report, mixes and gates", instance, echo)
-        failures |= _make(definitions, publish_job_name(generation), "publication", instance, echo)
+        failures |= _make(definitions, "corpus", corpus_job_name(generation), instance, echo)
+        if not failures:
+            failures = _make(definitions, "publication", publish_job_name(generation), instance, echo)
     after = snapshot(root)
     mixes = {mix: root.mix(mix) for mix in mixes_of(generation, load_recipes(pins_folder))}
     return DemoResult(
@@ -125,11 +127,11 @@ def _telling(tell: Echo) -> dg.LoggerDefinition:
     return dg.LoggerDefinition(make)
 
 
-def _make(definitions: dg.Definitions, job: str, what: str, instance: dg.DagsterInstance, echo: Echo) -> dict[str, str]:
+def _make(definitions: dg.Definitions, what: str, job: str, instance: dg.DagsterInstance, echo: Echo) -> dict[str, str]:
     echo(f"{what} ...")
     result, why, seconds = _run(definitions.resolve_job_def(job), instance)
     made = [event.materialization.asset_key.path[-1] for event in result.get_asset_materialization_events()]
-    echo(f"{len(made)} assets: {', '.join(made)}  ({seconds:.1f} s)")
+    echo(f"made: {', '.join(made)}  ({seconds:.1f} s)")
     if why:
         echo(f"FAILED: {why}")
     return {what: why} if why else {}

@@ -5,6 +5,7 @@ They make nothing and admit nothing; what they find is told on the pages of the 
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Literal
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of the steps themselves.
@@ -12,18 +13,22 @@ import dagster as dg
 from pydantic import Field
 
 from casebits_dagster.admission import Admitted, admit_apart
-from casebits_dagster.lineage.audit import audit_window
-from casebits_dagster.lineage.render import audit_markdown
+from casebits_dagster.lineage.ask import Question, audit
+from casebits_dagster.lineage.asked import asked, keep_audit
+from casebits_dagster.lineage.records import Audit
+from casebits_dagster.lineage.render import AnyAudit, audit_markdown
 from casebits_dagster.mixing.seeds import shuffled
 from casebits_dagster.orchestration.checks import admitted_layers, failure_facts, rejected_layers
+from casebits_dagster.orchestration.crosscheck import differences
 from casebits_dagster.orchestration.events import evaluations
-from casebits_dagster.orchestration.metadata import Metadata, fields, latest_event, table
-from casebits_dagster.orchestration.partitions import asset_key, plain_name
+from casebits_dagster.orchestration.metadata import Metadata, Row, fields, latest_event, table
+from casebits_dagster.orchestration.partitions import MIXES, asset_key, plain_name
 from casebits_dagster.orchestration.resources import Corpus
 from casebits_dagster.orchestration.stages import ADMITTED, refuse
 from casebits_dagster.records.errors import CasebitsError, Rejected
 from casebits_dagster.records.layout import Home, region_id
 from casebits_dagster.records.pins import Generation
+from casebits_dagster.records.withdrawal import load_withdrawals
 from casebits_dagster.stores.local import LocalStore
 from casebits_dagster.stores.regions import admitted_regions
 
@@ -38,12 +43,20 @@ class ReproveConfig(dg.Config):
 
 
 class AuditConfig(dg.Config):
-    """What is followed back to the source."""
+    """What is asked: a mix (or a part of it), a region, a document, a source row, or what is withdrawn."""
 
-    mix: str = Field(description="The name of a mix, as in assets/pins/mixes.")
-    window: int = Field(ge=0, description="The number of a training window: tokens window * T to (window + 1) * T.")
-    recompute: Literal["slices", "all"] = Field(
-        default="all", description="Hash every file on the way and the source range again, or what the window reads."
+    mix: str = Field(default="", description="The name of a mix, as in assets/pins/mixes.")
+    window: int | None = Field(default=None, description="Of the mix: window K, tokens K * T to (K + 1) * T.")
+    shard: int | None = Field(default=None, description="Of the mix: one shard of the train stream.")
+    tokens: str = Field(default="", description="Of the mix: tokens A up to B of the train stream, as A:B.")
+    region: str = Field(default="", description="Instead of a mix: a region, as GENERATION/INDEX (sample/00003).")
+    document: str = Field(default="", description="Instead: the id of a document, 32 hex digits; where it is held.")
+    source_row: list[str] = Field(
+        default=[], description="Instead: generation, file, row; what became of it, and where it is used."
+    )
+    withdrawn: bool = Field(default=False, description="Instead: where what the pins in withdrawals/ name is held.")
+    recompute: Literal["slices", "all", "none"] = Field(
+        default="all", description="Hash every file on the way and the source range again, what is read, or nothing."
     )
 
 
@@ -109,39 +122,58 @@ def reprove_weekly(generation: Generation) -> dg.ScheduleDefinition:
 
 
 def audit_job(generations: Sequence[Generation]) -> dg.JobDefinition:
-    """Return the job that follows one window of a mix back to its source rows."""
+    """Return the job that answers one question of lineage, from the files alone."""
     named = {generation.name: generation for generation in generations}
 
     @dg.op(name="follow_window")
     def follow_window(context: dg.OpExecutionContext, config: AuditConfig, corpus: Corpus) -> None:
         try:
-            audit = audit_window(corpus.home, config.mix, config.window, generations=named, recompute=config.recompute)
+            question = asked(**{name: value for name, value in config.model_dump().items() if name != "recompute"})
+            withdrawals = load_withdrawals(generations[0].source.pins_folder) if generations else {}
+            found = audit(corpus.home, question, generations=named, recompute=config.recompute, withdrawals=withdrawals)
         except CasebitsError as error:
             raise dg.Failure(str(error), metadata=failure_facts(error), allow_retries=False) from error
-        broken_first = sorted(audit.evidence, key=lambda link: link.state != "different")
-        links = [fields(link, "link", "where", "state", "problem") for link in broken_first]
-        page: Metadata = {
-            "proven": audit.proven,
-            "audit": dg.MetadataValue.md(audit_markdown(audit)),
-            "documents": table([fields(one, "id", "region", "index", "tokens", "split") for one in audit.documents]),
-            "links": table(links),
-        }
-        verdict = f"{len(audit.failures)} do not hold" if audit.failures else "all hold"
-        text = f"window {config.window} of {config.mix}: {len(links)} links, {verdict}"
+        page = _audit_page(found, keep_audit(found, corpus.home), differences(context.instance, found))
+        verdict = f"{len(found.failures)} do not hold" if found.failures else "all hold"
+        text = f"{found.question}: {len(found.evidence)} links, {verdict}"
         context.log.info(text)
-        context.log_event(dg.AssetObservation(asset_key("mixes", config.mix), description=text, metadata=page))
-        if not audit.proven:
+        context.add_output_metadata(page)
+        for key, partition in _subjects(question):
+            context.log_event(dg.AssetObservation(key, description=text, partition=partition, metadata=page))
+        if found.failures:
             raise dg.Failure(text, metadata={"audit": page["audit"], "links": page["links"]}, allow_retries=False)
 
     @dg.job(
         name="audit",
-        description="Follows one training window back to the rows of the source, hashing everything on the way. The "
-        "result is an observation on the page of the mix; a link that does not hold fails the run.",
+        description="Answers one question: where a window, a shard, tokens or the whole of a mix come from; where a "
+        "region, a document or a source row went, and why a row was dropped. The report lies below audits/ of the "
+        "home, and on the page of the mix or region; a link that does not hold fails the run.",
     )
     def job() -> None:
         follow_window()
 
     return job
+
+
+def _subjects(question: Question) -> list[tuple[dg.AssetKey, str | None]]:
+    """Return the asset, and the partition of it, that a question is of; none when it is of everything."""
+    if question.mix:
+        return [(asset_key(MIXES, question.mix), None)]
+    return [(asset_key(question.region[0], ADMITTED), region_id(question.region[1]))] if question.region else []
+
+
+def _audit_page(found: AnyAudit, files: Sequence[Path], told: Sequence[Row]) -> Metadata:
+    broken_first = sorted(found.evidence, key=lambda link: link.state != "different")
+    uses = found.uses if isinstance(found, Audit) else ()
+    return {
+        "proven": found.proven,
+        "audit": dg.MetadataValue.md(audit_markdown(found)),
+        "documents": table([fields(one, "id", "region", "index", "tokens", "split") for one in found.documents]),
+        "mixes": table([fields(one, "mix", "split", "documents", "tokens", "windows") for one in uses]),
+        "links": table([fields(link, "link", "where", "state", "problem") for link in broken_first]),
+        "event_log": table(told) if told else "no difference",
+        **{f"file_{path.name.partition('.')[2]}".replace(".", "_"): path for path in files},
+    }
 
 
 def _prove(generation: Generation, index: int, home: Home, run_id: str) -> Admitted:

@@ -23,7 +23,7 @@ from tests.slow.dagster_ui import browser_page, dagster_dev, needs_chromium, rel
 
 STAGES = ["filtered_documents", "encoded_arrays", "admission_proof"]
 MIXES = ["sample_aligned", "sample_concatenated", "sample_interleaved", "sample_stratified"]
-ASSETS = [*STAGES, "frontier_manifest", "stratification_report", *MIXES]
+ASSETS = [*STAGES, "frontier_manifest", "stratification_report", "gates", "publication", *MIXES]
 MIX_PLOTS = ("domains_plot", "lengths_plot", "cells_plot", "windows_plot", "context_plot", "order_plot")
 AUTOMATIONS = [
     *(
@@ -114,9 +114,25 @@ def test_the_pages_of_what_is_made_from_the_source(demo: Demo) -> None:
         with opened_plot(page, "prefix_plot"):
             pass
         page.goto(f"{demo.url}/assets/sample/stratification_report?view=overview")
-        for plot in ("by_region_plot", "cluster_by_length_plot"):
+        for plot in ("control_chart_plot", "cluster_shares_plot", "cluster_by_length_plot"):
             with opened_plot(page, plot):
-                pass
+                if plot == "control_chart_plot":
+                    screenshot(page, "control_chart", demo.folder)
+
+
+def test_the_pages_of_what_is_given_to_others(demo: Demo) -> None:
+    with demo.page() as page:
+        page.goto(f"{demo.url}/assets/sample/gates?view=overview")
+        for shown in ("coverage, packing", "frontier_version", "next"):
+            seen(page, shown)
+        page.goto(f"{demo.url}/assets/sample/gates?view=checks")
+        page.get_by_text("production", exact=True).locator("visible=true").first.click()
+        seen(page, "no person has signed this version")
+        screenshot(page, "gates", demo.folder)
+        page.goto(f"{demo.url}/assets/sample/publication?view=overview")
+        for shown in ("destination", "LATEST.json names this version now", "sent_files"):
+            seen(page, shown)
+        screenshot(page, "publication", demo.folder)
 
 
 def test_the_pages_of_mixes(demo: Demo) -> None:
