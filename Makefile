@@ -29,7 +29,7 @@ check: .venv/ready ## format, lint, types, import contracts
 	@echo "check: format, lint, types and import contracts are fine"
 
 test: .venv/ready ## run the tests; the rooms that prove things must be covered branch by branch
-	@$(BIN)/pytest --quiet --cov --cov-report=
+	@$(BIN)/pytest --quiet --numprocesses auto --maxprocesses 4 --dist loadfile --cov --cov-report=
 	@$(BIN)/coverage report --include='$(PROVEN)' --fail-under=100
 
 test-slow: .venv/ready ## run the slow tests: kills, daemons, a real browser

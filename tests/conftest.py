@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from casebits_dagster.records.pins import default_pins_folder
 
 # The Hub's client reads these when it is first imported; the contract server has no Xet, and nobody is to be told.
 os.environ.update(HF_HUB_DISABLE_XET="1", HF_HUB_DISABLE_TELEMETRY="1")
+_REFUSED: dict[str, str] = {}
 
 
 @pytest.fixture(scope="session")
@@ -60,11 +62,24 @@ def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
         report.outcome = "failed"
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell, from a process of several, which layer of the proof refused which faults of those that it ran."""
+    module = sys.modules.get("tests.faults.test_faults")
+    if module and hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["refused"] = dict(module.REFUSED)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    _REFUSED.update(getattr(node, "workeroutput", {}).get("refused", {}))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print which layer of the proof refused how many faults, when the catalogue was run."""
     module = sys.modules.get("tests.faults.test_faults")
-    if module and module.REFUSED:
+    refused = _REFUSED | (module.REFUSED if module else {})
+    if refused:
         from tests.faults.table import summary
 
         terminalreporter.section("faults refused by the proof; one by one in docs/faults.md", "-")
-        terminalreporter.write("\n".join(summary(Counter(module.REFUSED.values()))) + "\n")
+        terminalreporter.write("\n".join(summary(Counter(refused.values()))) + "\n")
