@@ -22,10 +22,10 @@ from casebits_dagster.records.pins import Generation, load_generation
 from casebits_dagster.stores.base import WritableStore
 from casebits_dagster.stores.object import object_store
 from tests.publication.test_consume import NOW
-from tests.publication.test_publish import REPO, Place, hub, server, serving
-from tests.stores.conftest import s3_server, s3_url
+from tests.publication.test_publish import REPO, Place, hub, server
+from tests.stores.conftest import contract_server, s3_server, s3_url, serving
 
-__all__ = ["hub", "s3_server", "s3_url", "server", "serving"]
+__all__ = ["contract_server", "hub", "s3_server", "s3_url", "server", "serving"]
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 import traceback
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,25 +21,16 @@ from casebits_dagster.stores.hub import Patience
 from casebits_dagster.stores.local import LocalStore
 from casebits_dagster.stores.object import object_store
 from tests.publication.chain import Chain, cover, generation_publication, kept, mix_publication, require_consumable
-from tests.stores.conftest import s3_server, s3_url  # noqa: F401  # a server of this module's own
-from tests.stores.hub_server import Fault, HubServer, hub_server
+from tests.stores.conftest import TOKEN, contract_server, s3_server, s3_url, serving  # noqa: F401
+from tests.stores.hub_server import Fault, HubServer
 
-REPO, TOKEN = "nobody/made", "hf_secret0123456789"
+REPO = "nobody/made"
 QUICK = Patience(attempts=4, pause=0.0, longest_pause=0.0, timeout=60.0)
 
 
-@pytest.fixture(scope="module")
-def serving() -> Iterator[HubServer]:
-    with hub_server() as server:
-        yield server
-
-
 @pytest.fixture
-def server(serving: HubServer, monkeypatch: pytest.MonkeyPatch) -> HubServer:
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
-    monkeypatch.setenv("HF_ENDPOINT", serving.endpoint)
-    serving.clear()
-    return serving
+def server(contract_server: HubServer) -> HubServer:  # noqa: F811  # that is how a fixture asks for another
+    return contract_server
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The S3 server that the tests of this room share. It takes about 3.5 s to start, and holds what any test left."""
+"""The servers that tests share. That of S3 takes about 3.5 s to start, and holds what any test left."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.stores.hub_server import HubServer, hub_server
 from tests.stores.s3_server import BUCKET, Server, Wire, aws_environment, seaweed, wire
+
+TOKEN = "hf_secret0123456789"
 
 
 @pytest.fixture(scope="session")
@@ -30,6 +33,21 @@ def s3_wire(s3_server: Server, s3_url: str, monkeypatch: pytest.MonkeyPatch) -> 
     with wire(s3_server.port) as proxy:
         set_environment(monkeypatch, proxy.port)
         yield proxy
+
+
+@pytest.fixture(scope="module")
+def serving() -> Iterator[HubServer]:
+    with hub_server() as server:
+        yield server
+
+
+@pytest.fixture
+def contract_server(serving: HubServer, monkeypatch: pytest.MonkeyPatch) -> HubServer:
+    """A Hub on which nothing lies, to which the environment points."""
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    monkeypatch.setenv("HF_ENDPOINT", serving.endpoint)
+    serving.clear()
+    return serving
 
 
 def set_environment(monkeypatch: pytest.MonkeyPatch, port: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import Absent, Refused
 from casebits_dagster.stores.base import Store
 from casebits_dagster.stores.hub import HubStore, Patience
+from tests.stores.conftest import TOKEN
 from tests.stores.contract import StoreContract
 from tests.stores.hub_server import Asked, Fault, HubServer, hub_server
 
@@ -24,18 +24,10 @@ WHERE = f"{REPO}@01234567/a.bin"
 QUICK = Patience(attempts=4, pause=0.0, longest_pause=0.0, timeout=5.0)
 
 
-@pytest.fixture(scope="module")
-def serving() -> Iterator[HubServer]:
-    with hub_server() as server:
-        yield server
-
-
 @pytest.fixture
-def server(serving: HubServer, monkeypatch: pytest.MonkeyPatch) -> HubServer:
-    monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    serving.clear()
-    serving.put(REPO, REVISION, "a.bin", CONTENT)
-    return serving
+def server(contract_server: HubServer) -> HubServer:
+    contract_server.put(REPO, REVISION, "a.bin", CONTENT)
+    return contract_server
 
 
 @pytest.fixture
@@ -60,10 +52,10 @@ def test_a_read_is_one_look_and_one_range_and_the_token_stays_with_the_hub(store
     assert store.read_range("a.bin", 1000, 2000) == CONTENT[1000:]
     resolve, storage = f"/datasets/{REPO}/resolve/{REVISION}/a.bin", f"/storage/{SHA256}"
     assert server.asked == [
-        Asked("look", resolve, None, "Bearer hf_secret"),
-        Asked("read", resolve, "bytes=100-299", "Bearer hf_secret"),
+        Asked("look", resolve, None, f"Bearer {TOKEN}"),
+        Asked("read", resolve, "bytes=100-299", f"Bearer {TOKEN}"),
         Asked("storage", storage, "bytes=100-299", None),
-        Asked("read", resolve, "bytes=1000-1023", "Bearer hf_secret"),
+        Asked("read", resolve, "bytes=1000-1023", f"Bearer {TOKEN}"),
         Asked("storage", storage, "bytes=1000-1023", None),
     ]
 

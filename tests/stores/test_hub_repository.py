@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,29 +15,18 @@ from casebits_dagster.records.digests import sha256
 from casebits_dagster.records.errors import Absent, CasebitsError, Conflict, Refused
 from casebits_dagster.stores.hub import HubFile, Patience
 from casebits_dagster.stores.hub_repository import HubRepository
-from tests.stores.hub_server import Fault, HubServer, Stage, hub_server
+from tests.stores.conftest import TOKEN
+from tests.stores.hub_server import Fault, HubServer, Stage
 
-REPO, TOKEN = "nobody/texts", "hf_secret0123456789"
-# The client hands files to its own HTTP library in a way that this one warns of.
-pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
+REPO = "nobody/texts"
 QUICK = Patience(attempts=4, pause=0.0, longest_pause=0.0, timeout=60.0)
 BIG = bytes(range(256)) * 50
 MOVED = "somebody else has published meanwhile (look at what is published now, and build on that)"
 
 
-@pytest.fixture(scope="module")
-def serving() -> Iterator[HubServer]:
-    with hub_server() as server:
-        yield server
-
-
 @pytest.fixture
-def server(serving: HubServer, monkeypatch: pytest.MonkeyPatch) -> HubServer:
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
-    # What HF_HUB_DISABLE_XET=1 sets when the client is first imported.
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
-    serving.clear()
-    return serving
+def server(contract_server: HubServer) -> HubServer:
+    return contract_server
 
 
 @pytest.fixture
