@@ -9,6 +9,7 @@ on this machine is fetched when it is used.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from casebits_dagster.codec.decode import Codec
 from casebits_dagster.codec.mixture import Mixture
-from casebits_dagster.frontier import require_extends, require_sound
+from casebits_dagster.frontier import NOTHING, add_splits, require_extends, require_sound
 from casebits_dagster.publication.gates import read_gates
 from casebits_dagster.publication.place import Place, open_place, read_pointed
 from casebits_dagster.publication.reader import Documents, Split
@@ -31,7 +32,7 @@ from casebits_dagster.records.frontier import FrontierEntry, Latest, Manifest
 from casebits_dagster.records.gates import Gates
 from casebits_dagster.records.layout import ADMISSION, LATEST, RECEIPT, GenerationFolder, Home
 from casebits_dagster.records.region import Receipt
-from casebits_dagster.regions.index import INDEX_DTYPE, cached_index, index_region, kept_index
+from casebits_dagster.regions.index import cached_index, index_region, kept_index
 from casebits_dagster.regions.read import Region
 from casebits_dagster.stratify import split_totals
 
@@ -114,15 +115,10 @@ class Frontier:
         """Verify every region of the prefix from `first` on now, and that the manifest's totals are those of all."""
         for index in range(first, self.manifest.count):
             self.region(index)
-        totals = split_totals(self.index)
+        totals = functools.reduce(add_splits, (split_totals(self.rows(k)) for k in range(self.manifest.count)), NOTHING)
         if totals != self.manifest.splits:
             where = f"manifest {self.manifest.version}: splits"
             raise Refused("COUNT_MISMATCH", where, expected=totals, read=self.manifest.splits)
-
-    @property
-    def index(self) -> NDArray[np.void]:
-        """Return the document index of the whole prefix, INDEX_DTYPE, in region order."""
-        return np.concatenate([np.empty(0, INDEX_DTYPE), *map(self.rows, range(self.manifest.count))])
 
     def _bring(self, entry: FrontierEntry) -> None:
         """Fetch what is not here of a region of a remote place, and what is here with other bytes."""

@@ -58,7 +58,8 @@ def test_sources_of_one_mix_share_codec_and_separator(home: Home, changes: dict[
 def test_a_frontier_as_a_source(sample_home: Home) -> None:
     source = mix_sources(["sample"], sample_home)["sample"]
     assert (source.format, source.separator_id, source.separator_position) == ("casebits-1", 0, "end")
-    index = open_frontier(sample_home.root, "sample").index
+    frontier = open_frontier(sample_home.root, "sample")
+    index = np.concatenate([frontier.rows(k) for k in range(frontier.manifest.count)])
     assert np.concatenate([source.rows(k) for k in range(source.regions)]).tobytes() == index.tobytes()
     assert (source.documents, source.regions) == (len(index), 14)
 
