@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from casebits_dagster import commands as verbs
-from casebits_dagster import published
+from casebits_dagster import published, reading
 from casebits_dagster.commands import ABSENT, BAD_INPUT, OK, REFUSED, UNDECIDED
 from casebits_dagster.lineage.places import NAME, is_name
 from casebits_dagster.lineage.summary import error_line
@@ -154,6 +154,11 @@ def _parser() -> argparse.ArgumentParser:
     audit.add_argument(
         "--recompute", choices=("slices", "all"), default="slices", help="all: hash every file on the way, too"
     )
+    show = add("show", reading.show)
+    show.add_argument("--mix", type=_name, required=True, metavar="NAME", help="name of a mix below the home")
+    show.add_argument("--window", type=_at_least(0), required=True, metavar="K", help="number of the window, from 0")
+    show.add_argument("--split", choices=("train", "val"), default="train")
+    show.add_argument("--format", choices=("text", "json"), default="text")
     gates = add("gates", published.gates)
     gates.add_argument("generation", type=_name, metavar="GENERATION", help="name of a pinned generation")
     publish = add("publish", published.publish)

@@ -16,6 +16,7 @@ from casebits_dagster.orchestration.jobs import generation_jobs
 from casebits_dagster.orchestration.proofs import audit_job, reprove_job, reprove_weekly
 from casebits_dagster.orchestration.publisher import Publisher
 from casebits_dagster.orchestration.resources import Corpus
+from casebits_dagster.orchestration.show_window import show_window_job
 from casebits_dagster.records.errors import Absent
 from casebits_dagster.records.layout import Home, home_from_environment, shared_from_environment
 from casebits_dagster.records.pins import default_pins_folder, generation_names, load_generation
@@ -46,7 +47,7 @@ def build(pins_folder: Path, home: Home) -> dg.Definitions:
         + codec_assets(pins_folder, generations),
         jobs=[job for generation in generations for job in generation_jobs(generation, recipes)]
         + [reprove_job(generation) for generation in generations]
-        + [audit_job(generations)],
+        + [audit_job(generations), show_window_job()],
         schedules=[next_regions(generation, stages[generation.name]) for generation in generations]
         + [reprove_weekly(generation) for generation in generations],
         sensors=[*(frontier_follows(generation) for generation in generations), missed_retries()],
