@@ -25,6 +25,8 @@ def mix_lines(report: MixReport) -> list[str]:
         f"{train.shards} shards; {train.documents:,} documents in {train.segments:,} segments",
         f"  validation {report.validation.windows:,} windows; {report.validation.documents:,} documents",
     ]
+    if gone := report.withdrawn:
+        lines.append(f"  withdrawn  {gone.documents:,} documents left out, of {len(gone.ids):,} texts")
     if recipe.documents_of:
         lines.append(f"  selection  the documents of {recipe.documents_of}")
     else:

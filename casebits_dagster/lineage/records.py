@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeAlias
 
-from casebits_dagster.records.record import Count, Name, Positive, Record, Sha256, Text
+from casebits_dagster.records.frontier import FrontierEntry
+from casebits_dagster.records.policy import FilterPolicy
+from casebits_dagster.records.record import Count, Name, Positive, Record, RelativePath, Sha256, Text
 from casebits_dagster.records.region import Attribution, Pins, SourceSlice
 
 STATES = {
@@ -13,6 +15,8 @@ STATES = {
     "different": "recomputed now: NOT equal",
     "not_recomputed": "not recomputed",
 }
+Recompute: TypeAlias = Literal["slices", "all", "none"]
+SplitName: TypeAlias = Literal["train", "validation"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,7 +44,7 @@ class AuditedSegment(Record):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AuditedDocument(Record):
-    """A document of the window, and the source row that it is."""
+    """A document, and the source row that it is. `text_sha256` is None when the text was not decoded."""
 
     id: Text
     generation: Name
@@ -48,16 +52,33 @@ class AuditedDocument(Record):
     index: Count
     tokens: Positive
     text_bytes: Count
-    text_sha256: Sha256
+    text_sha256: Sha256 | None
     cluster: int | None
-    split: Literal["train", "validation"]
+    split: SplitName
     scores: dict[str, str]
     source_position: Count
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class AuditedRun(Record):
+    """A run that made a region, as its run record says: `stages` are texts such as `admission_proof 3: done`."""
+
+    run_id: Text
+    job: Text
+    package: Text
+    package_version: Text
+    finished_at: Text
+    stages: tuple[Text, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class AuditedRegion(Record):
-    """A region with its proof: `inclusion_proof` leads from its entry in the manifest to `tree_root` (RFC 6962)."""
+    """A region with its proof: `inclusion_proof` leads from its entry in the manifest to `tree_root` (RFC 6962).
+
+    Audits of before `manifest_entry` (the leaf of that proof), `policy` and `run_records` were told go without them.
+    """
+
+    LEFT_OUT: ClassVar[frozenset[str]] = frozenset({"manifest_entry", "policy", "run_records"})
 
     generation: Name
     region: Text
@@ -75,6 +96,9 @@ class AuditedRegion(Record):
     tree_root: Sha256
     inclusion_proof: tuple[Sha256, ...]
     runs: tuple[Text, ...]
+    manifest_entry: FrontierEntry | None = None
+    policy: FilterPolicy | None = None
+    run_records: tuple[AuditedRun, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,5 +123,114 @@ class WindowAudit(Record):
     proven: bool
 
     @property
+    def question(self) -> str:
+        return f"window {self.window} of mix {self.mix}"
+
+    @property
     def failures(self) -> tuple[Evidence, ...]:
-        return tuple(evidence for evidence in self.evidence if evidence.state == "different")
+        return failures(self.evidence)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FollowedWindow(Record):
+    """A training window of a mix, with its segments; shard and token as of `WindowAudit`."""
+
+    mix: Name
+    window: Count
+    shard: Count
+    first_token: Count
+    segments: tuple[AuditedSegment, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AuditedRow(Record):
+    """A source row: `verdict` is `keep`, `dropped:<reason>` or `quarantined:<problem>`. `index` is that of its document
+    in the region, None when it has none; `document` the id of its text, empty when it cannot be read."""
+
+    generation: Name
+    path: RelativePath
+    position: Count
+    region: Text
+    verdict: Text
+    document: str
+    index: int | None
+    cluster: int | None
+    scores: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Holding(Record):
+    """A frontier that holds a document (or, with `index` None, a region) in its versions `first` to `newest`; both are
+    0 when no version holds the region yet."""
+
+    document: str
+    generation: Name
+    region: Text
+    index: int | None
+    first: Count
+    newest: Count
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Use(Record):
+    """Where one split of a mix holds what was asked for: `first_windows` are the first of `windows` window numbers."""
+
+    mix: Name
+    mix_manifest_sha256: Sha256
+    split: SplitName
+    documents: Positive
+    tokens: Count
+    windows: Count
+    first_windows: tuple[Count, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Share(Record):
+    """What of the windows asked for comes from one source, licence, domain, cluster or region."""
+
+    by: Literal["source", "licence", "domain", "cluster", "region"]
+    name: Text
+    documents: Positive
+    tokens: Positive
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Searched(Record):
+    """What a search looked through: `indexed` regions by their index, the others by their documents.jsonl."""
+
+    generation: Name
+    regions: Count
+    indexed: Count
+    documents: Count
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Audit(Record):
+    """The answer to any other question. `windows` are those that were followed to their rows, of `windows_asked`."""
+
+    SCHEMA: ClassVar[str] = "casebits/audit/1"
+
+    question: Text
+    recompute: Recompute
+    windows_asked: Count
+    tokens_asked: Count
+    rows: tuple[AuditedRow, ...]
+    held: tuple[Holding, ...]
+    uses: tuple[Use, ...]
+    searched: tuple[Searched, ...]
+    shares: tuple[Share, ...]
+    windows: tuple[FollowedWindow, ...]
+    documents: tuple[AuditedDocument, ...]
+    regions: tuple[AuditedRegion, ...]
+    evidence: tuple[Evidence, ...]
+    limits: tuple[Text, ...]
+    proven: bool
+
+    @property
+    def failures(self) -> tuple[Evidence, ...]:
+        return failures(self.evidence)
+
+
+def failures(evidence: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
+    """Return the links that do not hold."""
+    return tuple(one for one in evidence if one.state == "different")

@@ -2,8 +2,8 @@
 
 Left out is what is outside identity: run records, rejections (they name runs), the index (a cache), staging, Dagster's
 own instance, LATEST.json, the one file that carries times, gates and verdicts, which say how far things are now,
-publications, which are copies, and the verdict tables: working files, whose Parquet bytes depend on the library and
-whose content is in the receipts. Cost: one hash of every file.
+publications, which are copies, audits, which are answers, and the verdict tables: working files, whose Parquet bytes
+depend on the library and whose content is in the receipts. Cost: one hash of every file.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from casebits_dagster.records.digests import sha256, sha256_file
 from casebits_dagster.records.layout import Home
 
-_OUTSIDE_TOP = {".staging", ".unfinished", "checked", "dagster", "published"}
+_OUTSIDE_TOP = {"audits", ".staging", ".unfinished", "checked", "dagster", "published"}
 _OUTSIDE_GENERATION = {"runs", "rejections", "index", "verdicts", "gates", "LATEST.json"}
 
 

@@ -199,6 +199,7 @@ def _report(
         loss_reference=parts.loss_reference(counts, first.vocabulary_size, runs, recipe.seed),
         format="plain-1" if first.format == "plain-1" else None,
         orders=parts.order_reports(recipe, domains),
+        withdrawn=chosen.withdrawn,
     )
 
 
@@ -217,6 +218,7 @@ def _require_same(folder: Path, recipe: Recipe, chosen: Chosen) -> None:
         ("MIX_RECIPE", "recipe", report.recipe, recipe),
         ("MIX_FRONTIER", "frontiers", report.sources, _sources_used(chosen)),
         ("MIX_EARLIER", "earlier mixes", report.mixes, chosen.mixes),
+        ("MIX_WITHDRAWN", "withdrawals", report.withdrawn, chosen.withdrawn),
     ):
         if published != asked:
             raise CasebitsError(code, f"mixes/{recipe.mix}", f"is published from other {what}", remedy=remedy)

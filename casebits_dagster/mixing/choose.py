@@ -19,6 +19,7 @@ from casebits_dagster.records.mix import SELECTED, TABLE, MixUsed, SelectionRepo
 from casebits_dagster.records.recipe import Interleaved, Recipe, Selection
 from casebits_dagster.records.record import micro
 from casebits_dagster.records.region import Separator
+from casebits_dagster.records.withdrawal import LeftOut
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Chosen:
     validation: Table
     validation_windows: int
     mixes: tuple[MixUsed, ...]
+    withdrawn: LeftOut | None
     describe: Callable[[Table], SelectionReport]
 
 
@@ -60,6 +62,7 @@ def _select(recipe: Recipe, selection: Selection, sources: Mapping[str, MixSourc
         validation=_validation(recipe, have.documents, selection.validation_windows),
         validation_windows=selection.validation_windows,
         mixes=(*(mix.used("exclude") for mix in excluded), *profile),
+        withdrawn=_left_out(have.documents, used),
         describe=lambda kept: selection_report(windows * length, targets, margins, have, selected.cells, kept),
     )
 
@@ -81,6 +84,7 @@ def _interleave(recipe: Recipe, merge: Interleaved, sources: Mapping[str, MixSou
         validation=_validation(recipe, documents, merge.validation_windows or 0),
         validation_windows=merge.validation_windows or 0,
         mixes=(),
+        withdrawn=_left_out(documents, used),
         describe=lambda kept: selection_report(sum(totals), targets, margins, found, have.tokens, kept),
     )
 
@@ -107,14 +111,32 @@ def _margins(selection: Selection, home: Home) -> tuple[Margins, tuple[MixUsed, 
 def _documents_of(recipe: Recipe, sources: Mapping[str, MixSource], home: Home) -> Chosen:
     earlier = EarlierMix(home, str(recipe.documents_of))
     report = earlier.report()
+    used = _sources(recipe, [source.generation for source in report.sources], sources)
+    train, validation = earlier.load(TABLE), earlier.load(val_name(TABLE))
+    _require_none_withdrawn(earlier, np.concatenate([train["id"], validation["id"]]), used)
     return Chosen(
-        sources=list(_sources(recipe, [source.generation for source in report.sources], sources).values()),
-        train=earlier.load(TABLE),
-        validation=earlier.load(val_name(TABLE)),
+        sources=list(used.values()),
+        train=train,
+        validation=validation,
         validation_windows=report.validation.windows * report.recipe.sequence_length // recipe.sequence_length,
         mixes=(earlier.used("documents_of"),),
+        withdrawn=report.withdrawn,
         describe=lambda kept: report.selection,
     )
+
+
+def _left_out(documents: Documents, used: Mapping[str, MixSource]) -> LeftOut | None:
+    """Return what the report says of documents that are withdrawn; None when there was none to leave out."""
+    pins = next(iter(used.values())).withdrawn.pins
+    texts = sorted({text.hex() for text in documents.withdrawn.tolist()})
+    return LeftOut(withdrawals=pins, documents=len(documents.withdrawn), ids=tuple(texts)) if texts else None
+
+
+def _require_none_withdrawn(earlier: EarlierMix, ids: Table, used: Mapping[str, MixSource]) -> None:
+    withdrawn = next(iter(used.values())).withdrawn.ids
+    if count := int(np.isin(ids, withdrawn).sum()) if len(withdrawn) else 0:
+        remedy = f"build {earlier.name} again under a new name, and lay out the documents of that"
+        raise CasebitsError("MIX_WITHDRAWN", f"mix {earlier.name}", f"holds {count} withdrawn documents", remedy=remedy)
 
 
 def _sources(recipe: Recipe, generations: list[str], sources: Mapping[str, MixSource]) -> dict[str, MixSource]:

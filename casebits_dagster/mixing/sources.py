@@ -11,8 +11,20 @@ from numpy.typing import NDArray
 
 from casebits_dagster.records.errors import Refused
 from casebits_dagster.records.layout import EOD_ID
+from casebits_dagster.records.withdrawal import WithdrawalUsed
 from casebits_dagster.regions.index import cached_scores, recorded_metrics
 from casebits_dagster.regions.read import Region
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """What is withdrawn when a mix is built: the `ids` of the texts, "V16", sorted, and the pins that name them."""
+
+    ids: NDArray[np.void]
+    pins: tuple[WithdrawalUsed, ...]
+
+
+NONE_WITHDRAWN = Withdrawn(np.empty(0, "V16"), ())
 
 
 class RegionArrays(Protocol):
@@ -33,6 +45,7 @@ class MixSource:
 
     `rows(k)` is a structured array of the region's documents in their order, with at least the fields id (16 bytes),
     index, tokens (separator included), cluster, split (0 train, 1 validation) and case_class; one is held at a time.
+    No document whose text is `withdrawn` is used.
     """
 
     generation: str
@@ -48,6 +61,7 @@ class MixSource:
     format: Literal["casebits-1", "plain-1"] = "casebits-1"
     separator_id: int = EOD_ID
     separator_position: Literal["end", "start"] = "end"
+    withdrawn: Withdrawn = NONE_WITHDRAWN
 
     def scores(self, region: int, metrics: Sequence[str]) -> NDArray[np.int64]:
         """Return the recorded scores of a region's documents in millionths, "<i8" (len(metrics), D)."""

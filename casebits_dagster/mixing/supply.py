@@ -9,7 +9,7 @@ of one region are in memory at a time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ COLUMNS = {"high": "<u8", "low": "<u8", "tokens": "<u4", "index": "<u4", "cell":
 LONG = 16
 OUT = 0xFFFF
 BLOCK = 1 << 20
+NO_IDS = np.empty(0, "V16")
 PARTS = 64
 
 
@@ -38,7 +39,8 @@ class Documents:
 
     `high`, `low` "<u8": the id's halves, big-endian; `tokens`, `index` "<u4"; `cell` "<u2": domain * buckets + bucket,
     for validation documents as many higher as there are `cells`, OUT for one that was left out. `regions` are
-    (generation, region) pairs, of which each begins at its row of `begins`.
+    (generation, region) pairs, of which each begins at its row of `begins`. `withdrawn` are the ids of those that would
+    be eligible, but for that.
     """
 
     high: U64
@@ -50,6 +52,7 @@ class Documents:
     regions: NDArray[np.int64]
     cells: int
     buckets: int
+    withdrawn: Table = field(default_factory=lambda: NO_IDS)
 
     @property
     def train(self) -> range:
@@ -132,10 +135,11 @@ def eligible(slices: Sequence[Slice], edges: Sequence[int], sources: Mapping[str
     """Return the documents of these slices of the sources, cut at `edges` into length buckets."""
     most = sum(source.documents for source in sources.values())
     columns = {name: np.empty(most, dtype) for name, dtype in COLUMNS.items()}
-    ends, regions, buckets = [0], [], len(edges) + 1
+    ends, regions, withdrawn, buckets = [0], [], [NO_IDS], len(edges) + 1
     for number, source in enumerate(sources.values()):
         for region in range(source.regions):
             found = _region(slices, edges, source, region)
+            withdrawn.append(_leave_out_withdrawn(found, source.withdrawn.ids))
             ends.append(ends[-1] + len(found["cell"]))
             regions.append((number, region))
             for name, column in columns.items():
@@ -143,7 +147,14 @@ def eligible(slices: Sequence[Slice], edges: Sequence[int], sources: Mapping[str
     # Pages beyond the last row were never touched, so they take no memory.
     held = {name: column[: ends[-1]] for name, column in columns.items()}
     begins, cells = np.array(ends[:-1]), len(slices) * buckets
-    return Documents(**held, begins=begins, regions=np.array(regions), cells=cells, buckets=buckets)
+    return Documents(
+        **held,
+        begins=begins,
+        regions=np.array(regions),
+        cells=cells,
+        buckets=buckets,
+        withdrawn=np.concatenate(withdrawn),
+    )
 
 
 def stock(documents: Documents, epochs: Cells) -> Stock:
@@ -172,6 +183,17 @@ def _region(slices: Sequence[Slice], edges: Sequence[int], source: MixSource, re
     kept = cell != OUT
     high, low = _halves(rows["id"][kept])
     return {"high": high, "low": low, "tokens": rows["tokens"][kept], "index": rows["index"][kept], "cell": cell[kept]}
+
+
+def _leave_out_withdrawn(found: dict[str, Table], ids: Table) -> Table:
+    """Leave out of the columns of a region what is withdrawn; return the ids of that."""
+    if not len(ids):
+        return NO_IDS
+    own = np.stack([found["high"], found["low"]], axis=1).astype(">u8").view("V16").ravel()
+    gone = np.isin(own, ids)
+    for name, column in found.items():
+        found[name] = column[~gone]
+    return own[gone]
 
 
 def _takes(part: Slice, source: MixSource, rows: Table, scores: Mapping[str, I64]) -> NDArray[np.bool_]:

@@ -76,6 +76,7 @@ def verify_mix(folder: Path, home: Home) -> VerifiedMix:
     train, validation = (_split(folder, report, name, frontiers) for name in (TRAIN, VALIDATION))
     _check_tables(report, train, validation)
     excluded = _check_earlier(folder, report, train, home)
+    rules.check_withdrawn(report, train, validation)
     examined = _check_candidates(report, train, excluded)
     _check_names(files, train, validation)
     counts = _check_streams(folder, train)
@@ -99,6 +100,7 @@ def verify_mix(folder: Path, home: Home) -> VerifiedMix:
         "MIX_CASES": tokens if "cases" in train.streams else 0,
         "MIX_SEPARATOR": tokens,
         "MIX_NEXT": train.files.windows,
+        "MIX_WITHDRAWN": documents if report.withdrawn else 0,
         "MIX_CONSERVATION": 1,
         "MIX_CONTEXT": len(report.context),
         "MIX_WINDOWS": train.files.windows,
@@ -213,7 +215,7 @@ def _check_candidates(report: MixReport, train: Split, excluded: Table) -> int:
     if not recipe.slices:
         return 0
     edges = recipe.selection.lengths.edges if recipe.selection else ()
-    candidates, validation = rules.eligible(train, recipe.slices, edges)
+    candidates, validation = rules.not_withdrawn(report, *rules.eligible(train, recipe.slices, edges))
     if recipe.interleaved:
         rules.check_complete(train, candidates[~validation])
     rules.check_supply(report, candidates, validation, _caps(recipe), excluded)

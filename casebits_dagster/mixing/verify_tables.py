@@ -100,6 +100,31 @@ def eligible(split: Split, slices: Sequence[Slice], edges: Sequence[int]) -> tup
     return np.concatenate(tables), np.concatenate(sides)
 
 
+def check_withdrawn(report: MixReport, *splits: Split) -> None:
+    """No document is one that was withdrawn when the mix was built (MIX_WITHDRAWN)."""
+    for split in splits:
+        for at in first(np.isin(split.documents["id"], _withdrawn(report))):
+            fail("MIX_WITHDRAWN", f"{split.file(TABLE)}[{at}]", "was withdrawn when the mix was built")
+
+
+def not_withdrawn(
+    report: MixReport, candidates: Table, validation: NDArray[np.bool_]
+) -> tuple[Table, NDArray[np.bool_]]:
+    """Return the candidates that are not withdrawn; the report counts those that are, and names no other
+    (MIX_WITHDRAWN)."""
+    out = np.isin(candidates["id"], _withdrawn(report))
+    read = (report.withdrawn.documents, len(report.withdrawn.ids)) if report.withdrawn else (0, 0)
+    expected = int(out.sum()), len(np.unique(candidates["id"][out]))
+    if read != expected:
+        fail("MIX_WITHDRAWN", "withdrawn", "documents, ids", expected=expected, read=read)
+    return candidates[~out], validation[~out]
+
+
+def _withdrawn(report: MixReport) -> NDArray[np.void]:
+    ids = report.withdrawn.ids if report.withdrawn else ()
+    return np.frombuffer(bytes.fromhex("".join(ids)), "V16")
+
+
 def check_complete(split: Split, wanted: Table) -> None:
     """A merge holds every train document of its sources, each once (MIX_COMPLETE)."""
     read, expected = (_places(rows) for rows in (split.documents, wanted))

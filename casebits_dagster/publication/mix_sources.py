@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from casebits_dagster.mixing.sources import MixSource
+from casebits_dagster.mixing.sources import NONE_WITHDRAWN, MixSource, Withdrawn
 from casebits_dagster.publication.consume import Frontier, open_frontier
 from casebits_dagster.publication.frontier import pull_frontier
 from casebits_dagster.records.codec import CodecFiles
@@ -12,11 +13,11 @@ from casebits_dagster.records.layout import EOD_ID, Home
 from casebits_dagster.records.region import Separator
 
 
-def mix_sources(generations: Sequence[str], home: Home) -> dict[str, MixSource]:
+def mix_sources(generations: Sequence[str], home: Home, withdrawn: Withdrawn = NONE_WITHDRAWN) -> dict[str, MixSource]:
     """Return each generation's newest frontier as a source for a mix; a region is verified when a document is used."""
     for name in generations:
         pull_frontier(home, name)
-    return {name: mix_source(open_frontier(home.root, name)) for name in generations}
+    return {name: replace(mix_source(open_frontier(home.root, name)), withdrawn=withdrawn) for name in generations}
 
 
 def mix_source(frontier: Frontier) -> MixSource:

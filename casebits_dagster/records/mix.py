@@ -11,6 +11,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 from casebits_dagster.records.recipe import Recipe
 from casebits_dagster.records.record import Count, Name, Positive, Record, Sha256, Text
+from casebits_dagster.records.withdrawal import LeftOut
 
 SEGMENTS = "segments.npy"
 TABLE = "documents.npy"
@@ -271,10 +272,10 @@ class OrderReport(Record):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MixReport(Record):
     """`format` is written for a plain codec alone; `orders` when the recipe has steps: that of the mix, and then
-    that of the same windows in the other order."""
+    that of the same windows in the other order; `withdrawn` when a document was left out for that."""
 
     SCHEMA: ClassVar[str] = "casebits/mix/1"
-    LEFT_OUT: ClassVar[frozenset[str]] = frozenset({"format", "orders"})
+    LEFT_OUT: ClassVar[frozenset[str]] = frozenset({"format", "orders", "withdrawn"})
 
     recipe: Recipe
     recipe_sha256: Sha256
@@ -294,6 +295,7 @@ class MixReport(Record):
     loss_reference: LossReference
     format: Literal["plain-1"] | None = None
     orders: tuple[OrderReport, ...] | None = None
+    withdrawn: LeftOut | None = None
 
     @property
     def codec(self) -> CodecFormat:
