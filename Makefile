@@ -32,8 +32,8 @@ test: .venv/ready ## run the tests; the rooms that prove things must be covered 
 	@$(BIN)/pytest --quiet --numprocesses auto --maxprocesses 4 --dist loadfile --cov --cov-report=
 	@$(BIN)/coverage report --include='$(PROVEN)' --fail-under=100
 
-test-slow: .venv/ready ## run the slow tests: kills, daemons, a real browser
-	@$(BIN)/pytest --quiet -m slow --ignore tests/cluster
+test-slow: .venv/training ## run the slow tests: kills, daemons, a real browser, PyTorch, what reads exports
+	@OMP_NUM_THREADS=1 $(BIN)/pytest --quiet -m slow --ignore tests/cluster
 
 cluster-test: .venv/cluster ## a cluster of real servers, with kills, and every command of the operator's guide
 	@$(BIN)/pytest --quiet -m slow -s tests/cluster
@@ -56,4 +56,9 @@ bench: .venv/ready ## run every benchmark
 
 .venv/cluster: requirements-cluster.lock .venv/ready
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements.lock -r requirements-cluster.lock
+	@touch $@
+
+.venv/training: requirements-training.lock .venv/ready
+	@echo "adding PyTorch and the readers of exports to .venv/ (once) ..."
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements.lock -r requirements-training.lock
 	@touch $@

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from casebits_dagster import auditing, exporting, published, reading
 from casebits_dagster import commands as verbs
-from casebits_dagster import published, reading
 from casebits_dagster.commands import ABSENT, BAD_INPUT, OK, REFUSED, UNDECIDED
 from casebits_dagster.lineage.places import NAME, is_name
 from casebits_dagster.lineage.summary import error_line
@@ -27,7 +27,7 @@ EXIT_STATUS = {
     REFUSED: "refused: something does not verify or is not admitted, or a link of an audit is unproven",
     BAD_INPUT: "usage, or an input (a pin, an argument, a file) that is not well formed or cannot be read",
     ABSENT: "absent: what was asked for is not there",
-    UNDECIDED: "undecided: `coherence` cannot tell from so few tokens",
+    UNDECIDED: "undecided: `coherence` cannot tell from so few tokens, or `audit --recompute none` proved nothing",
 }
 
 _EPILOG = f"""\
@@ -147,18 +147,25 @@ def _parser() -> argparse.ArgumentParser:
     read.add_argument(
         "--document", type=_at_least(0), required=True, metavar="I", help="its index in the region, from 0"
     )
-    audit = add("audit", verbs.audit)
-    audit.add_argument("--mix", type=_name, required=True, metavar="NAME", help="name of a mix below the home")
-    audit.add_argument("--window", type=_at_least(0), required=True, metavar="K", help="number of the window, from 0")
-    audit.add_argument("--format", choices=("text", "json", "markdown"), default="text")
-    audit.add_argument(
-        "--recompute", choices=("slices", "all"), default="slices", help="all: hash every file on the way, too"
-    )
+    _audit_arguments(add("audit", auditing.audit))
+    report = add("report", auditing.report)
+    report.add_argument("--mix", type=_name, required=True, metavar="NAME", help="name of a mix below the home")
+    report.add_argument("--out", type=_path, required=True, metavar="FILE.html", help="the page; it is overwritten")
+    report.add_argument("--seed", default="", help="picks the ten windows (default: the mix's own)")
     show = add("show", reading.show)
     show.add_argument("--mix", type=_name, required=True, metavar="NAME", help="name of a mix below the home")
     show.add_argument("--window", type=_at_least(0), required=True, metavar="K", help="number of the window, from 0")
     show.add_argument("--split", choices=("train", "val"), default="train")
     show.add_argument("--format", choices=("text", "json"), default="text")
+    exported = add("export", exporting.export)
+    named = "name of a mix below the home, its folder, s3:// or hf://"
+    exported.add_argument("mix", type=_text, metavar="MIX", help=named)
+    exported.add_argument("--format", choices=("nanogpt", "megatron", "datasets"), required=True)
+    layout = "default: windows of nanogpt, else documents"
+    exported.add_argument("--layout", choices=("windows", "documents"), help=layout)
+    exported.add_argument("--to", type=_path, required=True, metavar="DIR", help="the new folder; never overwritten")
+    codec = "name in the pins' codecs/, or a folder (default: the home's)"
+    exported.add_argument("--codec", type=_text, metavar="CODEC", help=codec)
     gates = add("gates", published.gates)
     gates.add_argument("generation", type=_name, metavar="GENERATION", help="name of a pinned generation")
     publish = add("publish", published.publish)
@@ -184,6 +191,20 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("file", type=_path, metavar="FILE.npz", help="the new file; it is never overwritten")
     _coherence_arguments(add("coherence", verbs.coherence))
     return parser
+
+
+def _audit_arguments(audit: argparse.ArgumentParser) -> None:
+    audit.add_argument("--mix", type=_name, metavar="NAME", help="name of a mix below the home")
+    audit.add_argument("--window", type=_at_least(0), metavar="K", help="of the mix: one window, from 0")
+    audit.add_argument("--shard", type=_at_least(0), metavar="N", help="of the mix: one shard, from 0")
+    audit.add_argument("--tokens", type=_text, metavar="A:B", help="of the mix: tokens A up to B of the train stream")
+    audit.add_argument("--region", type=_text, metavar="GEN/IDX", help="a region")
+    audit.add_argument("--document", type=_text, metavar="ID", help="a document id, 32 hex digits")
+    audit.add_argument("--source-row", nargs=3, metavar=("GEN", "FILE", "ROW"), help="a row of a source")
+    audit.add_argument("--withdrawn", action="store_true", help="all that withdrawals/ names")
+    audit.add_argument("--format", choices=auditing.FORMATS, default="text")
+    every = "all: every file; none: nothing (default: slices)"
+    audit.add_argument("--recompute", choices=auditing.RECOMPUTE, default="slices", help=every)
 
 
 def _coherence_arguments(coherence: argparse.ArgumentParser) -> None:

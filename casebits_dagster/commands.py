@@ -27,7 +27,7 @@ from casebits_dagster.records.layout import (
     home_from_environment,
     shared_from_environment,
 )
-from casebits_dagster.records.pins import default_pins_folder, generation_names, load_generation
+from casebits_dagster.records.pins import default_pins_folder, load_generation
 from casebits_dagster.records.region import Receipt
 
 OK, REFUSED, BAD_INPUT, ABSENT, UNDECIDED = range(5)
@@ -202,26 +202,6 @@ def _verify_published_mix(location: str | Path) -> int:
 def _location(text: str, named: Path) -> str | Path:
     """Return a remote location as it is, else the folder that the text means."""
     return text if "://" in text else find_folder(text, named)
-
-
-def audit(options: argparse.Namespace) -> int:
-    """follow one window of a mix back to its source rows
-
-    The chain: window, segments, documents, region, receipt, admission, manifest (with an inclusion proof), source
-    file and row. Each document is decoded and hashed now. The report counts the hashes that were recomputed and names
-    what was not checked; json and markdown say it for every hash. Exit status 1 when any link is unproven.
-    """
-    from casebits_dagster.lineage.audit import audit_window
-    from casebits_dagster.lineage.render import audit_markdown, audit_text
-
-    home, pins = home_of(options), pins_of(options)
-    generations = {name: load_generation(pins, name) for name in generation_names(pins)}
-    audit = audit_window(home, options.mix, options.window, generations=generations, recompute=options.recompute)
-    if options.format == "json":
-        print(audit.to_bytes().decode(), end="")
-    else:
-        print({"text": audit_text, "markdown": audit_markdown}[options.format](audit), end="")
-    return OK if audit.proven else REFUSED
 
 
 def mix_diff(options: argparse.Namespace) -> int:

@@ -43,7 +43,7 @@ def build(pins_folder: Path, home: Home) -> dg.Definitions:
     stages = {generation.name: generation_assets(generation, recipes) for generation in generations}
     return dg.Definitions(
         assets=[asset for generation in generations for asset in stages[generation.name]]
-        + [packed_mix(recipe, recipes) for recipe in recipes]
+        + [packed_mix(recipe, recipes, pins_folder, generations) for recipe in recipes]
         + codec_assets(pins_folder, generations),
         jobs=[job for generation in generations for job in generation_jobs(generation, recipes)]
         + [reprove_job(generation) for generation in generations]

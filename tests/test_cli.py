@@ -706,3 +706,12 @@ def test_what_cannot_be_published_says_why(
     monkeypatch.chdir(tmp_path)
     found, _, said = _run(capsys, sample_home, *arguments)
     assert (found, told in said, list(tmp_path.iterdir())) == (status, True, []), said
+
+
+def test_a_mix_is_exported_once(capsys: Output, sample_home: Home, tmp_path: Path) -> None:
+    to = str(tmp_path / "gpt")
+    status, said, _ = _run(capsys, sample_home, "export", "sample_aligned", "--format", "nanogpt", "--to", to)
+    ids = np.fromfile(tmp_path / "gpt" / "train.bin", "<u2")
+    assert (status, len(ids), "train 819,201 tokens" in said) == (0, 400 * 2048 + 1, True)
+    status, _, told = _run(capsys, sample_home, "export", "sample_aligned", "--format", "nanogpt", "--to", to)
+    assert (status, "EXPORT_EXISTS" in told) == (1, True)
