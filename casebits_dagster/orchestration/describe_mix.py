@@ -107,7 +107,8 @@ def mix(done: BuiltMix, home: Home) -> Metadata:
         "folder": done.folder,
         "written": "published now" if done.published else "identical bytes were published before",
         "made_from": _mix_sources(report),
-        "next": f"casebits audit --mix {recipe.mix} --window 0 follows one window back to its source rows.",
+        "audit": f"casebits audit --mix {recipe.mix} --window 0, or the job `audit` with mix: {recipe.mix}",
+        "next": f"casebits report --mix {recipe.mix} --out FILE.html makes one page to mail, with ten windows audited.",
     }
 
 

@@ -43,5 +43,6 @@ def publication(done: Sent, generation: str) -> Metadata:
         "written": "LATEST.json names this version now" if done.published.changed else "it stood there before",
         "manifest_sha256": done.manifest_sha256,
         "made_from": [upstream(asset_key(generation, FRONTIER), done.manifest_sha256)],
-        "next": f"casebits verify frontier {done.destination}",
+        "audit": f"casebits verify frontier {done.destination} reads all of it as a stranger does",
+        "next": "a published frontier stays: what is listed is listed in every later version.",
     }

@@ -13,7 +13,17 @@ from casebits_dagster.admission import Admitted
 from casebits_dagster.filters.region import FilteredRegion
 from casebits_dagster.orchestration import plots
 from casebits_dagster.orchestration.checks import LAYERS
-from casebits_dagster.orchestration.metadata import Metadata, Row, column_schema, counted, digest, plain, share, table
+from casebits_dagster.orchestration.metadata import (
+    Metadata,
+    Row,
+    audit_command,
+    column_schema,
+    counted,
+    digest,
+    plain,
+    share,
+    table,
+)
 from casebits_dagster.records.canonical import Json
 from casebits_dagster.records.layout import ADMISSION, Home
 from casebits_dagster.records.pins import Generation
@@ -73,6 +83,7 @@ def filtered(generation: Generation, done: FilteredRegion) -> Metadata:
         "verdicts": done.verdicts,
         "verdicts_digest": done.verdicts_digest,
         "made_from": [_source_slice(generation, done)],
+        "audit": f"casebits audit --source-row {generation.name} {region.path} ROW says what became of a row, and why",
         "next": "encoded_arrays turns the kept documents into token ids and case masks.",
     }
 
@@ -108,6 +119,7 @@ def encoded(done: EncodedRegion) -> Metadata:
         "folder": done.folder,
         "written": "published now" if done.published else "identical bytes were published before",
         "encoder": done.encoder,
+        "audit": audit_command(receipt.generation, receipt.region.id),
         "next": "admission_proof reads these files and their source again, and admits the region or refuses it.",
     }
 
@@ -127,6 +139,7 @@ def admitted(done: Admitted, home: Home) -> Metadata:
         "admission_sha256": done.admission_sha256,
         "admission": home.generation(admission.generation).region(admission.region.index) / ADMISSION,
         "written": "admitted now" if done.published else "the same proof was there before",
+        "audit": audit_command(admission.generation, admission.region.id),
         "next": "frontier_manifest extends the gapless prefix when every region before this one is admitted too.",
     }
 

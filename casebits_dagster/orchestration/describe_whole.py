@@ -50,6 +50,7 @@ def frontier(generation: Generation, done: Advanced, home: Home) -> Metadata:
         "tree_root": manifest.tree_root,
         "written": "a new version" if done.changed else "nothing new was admitted: no byte changed",
         "made_from": _admissions(generation, done),
+        "audit": f"casebits audit --region {generation.name}/REGION --format json has the proof that a region is in it",
         "next": "stratification_report says whether the prefix is a fair picture; the mixes draw on it.",
     }
 

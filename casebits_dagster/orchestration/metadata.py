@@ -83,3 +83,8 @@ def tag(event: dg.EventLogRecord, name: str) -> str | None:
     """Return a tag of a materialisation."""
     materialization = event.asset_materialization
     return (materialization.tags or {}).get(name) if materialization else None
+
+
+def audit_command(generation: str, region: str) -> str:
+    """Return how a region is followed, from its files to the bytes of its source, by hand or in a run."""
+    return f"casebits audit --region {generation}/{region}, or the job `audit` with region: {generation}/{region}"
