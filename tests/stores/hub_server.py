@@ -62,7 +62,7 @@ class Fault:
     closed: Literal["", "before", "after"] = ""  # close the connection before acting, or after it without an answer
     acted: int = 0  # act, and answer with this status for all that
     body: bytes | None = None  # in place of the true one
-    then: Callable[[], None] | None = None  # called when the fault has happened
+    then: Callable[[], None] | None = None  # called when the server has acted, and before it answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,25 +171,24 @@ class _Handler(BaseHTTPRequestHandler):
         body, header = self._body(), self.headers.get
         with self.server.acting:
             fault = self.server.next_fault(Asked(stage, self.path, header("Range"), header("Authorization")))
-        if fault.closed == "before":
-            self.close_connection = True
-        elif fault.status:
-            self._send(fault.status, {}, b"", fault)
-        elif stage in ("look", "read", "storage"):
-            self._read(stage, match, fault)
-        else:
+        acts = not fault.status and fault.closed != "before" and stage not in ("look", "read", "storage")
+        if acts:
             if fault.corrupt:
                 body = bytes(byte ^ 1 for byte in body)
             with self.server.acting:
                 answer = self._act(stage, match, body, urllib.parse.parse_qs(query))
-            raw = b"" if answer.value is None else json.dumps(answer.value).encode()
-            if fault.closed == "after":
-                self.close_connection = True
-            else:
-                headers = {"Content-Type": "application/json", **answer.headers}
-                self._send(fault.acted or answer.status, headers, raw if fault.body is None else fault.body, fault)
         if fault.then:
             fault.then()
+        if fault.closed:
+            self.close_connection = True
+        elif fault.status:
+            self._send(fault.status, {}, b"", fault)
+        elif acts:
+            raw = b"" if answer.value is None else json.dumps(answer.value).encode()
+            headers = {"Content-Type": "application/json", **answer.headers}
+            self._send(fault.acted or answer.status, headers, raw if fault.body is None else fault.body, fault)
+        else:
+            self._read(stage, match, fault)
 
     def _body(self) -> bytes:
         if self.headers.get("Transfer-Encoding") != "chunked":
