@@ -152,7 +152,8 @@ def test_the_pages_of_mixes(demo: Demo) -> None:
 
 
 def test_the_graph(demo: Demo) -> None:
-    with demo.page(2200, 1250) as page:
+    # Names are cut short where the whole graph would not fit.
+    with demo.page(3200, 1500) as page:
         open_graph(page, demo.url, "global@global:sample,global@global:mixes")
         for asset in ASSETS:
             seen(page, asset)
@@ -163,7 +164,8 @@ def test_the_graph(demo: Demo) -> None:
 def test_a_person_audits_a_window(demo: Demo) -> None:
     with demo.page() as page:
         page.goto(f"{demo.url}/locations/casebits/jobs/audit/playground")
-        page.get_by_text("Missing required config entries ['mix', 'window']").wait_for()
+        for shown in ("source_row", "withdrawn"):
+            page.locator(".CodeMirror-line", has_text=shown).first.wait_for()
         page.locator(".CodeMirror-line").first.click()
         page.keyboard.press("Control+a")
         page.keyboard.insert_text("ops: {follow_window: {config: {mix: sample_stratified, window: 7}}}\n")
@@ -172,7 +174,7 @@ def test_a_person_audits_a_window(demo: Demo) -> None:
         page.wait_for_url("**/runs/*")
         seen(page, "Success", seconds=120)
         page.goto(f"{demo.url}/assets/mixes/sample_stratified?view=events")
-        page.get_by_text("window 7 of sample_stratified: ").wait_for()
+        page.get_by_text("window 7 of mix sample_stratified: ").wait_for()
         for shown in ("proven", "documents", "file of the mix"):
             seen(page, shown)
         screenshot(page, "audit", demo.folder)
