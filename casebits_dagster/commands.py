@@ -18,7 +18,6 @@ from casebits_dagster.lineage.status import status_lines
 from casebits_dagster.lineage.summary import generation_lines
 from casebits_dagster.records.digests import sha256_file
 from casebits_dagster.records.errors import Absent, Refused
-from casebits_dagster.records.gates import GATES, Gate
 from casebits_dagster.records.layout import (
     ADMISSION,
     LATEST,
@@ -158,9 +157,8 @@ def _verify_frontier(options: argparse.Namespace) -> int:
     print(f"  manifest {frontier.manifest_sha256}\n  tree root {manifest.tree_root}")
     if frontier.gates is None:
         print("  no gate was evaluated: nothing is said of coverage, stratification, packing and production")
-    for name in GATES if frontier.gates else ():
-        gate: Gate = getattr(frontier.gates, name)
-        print(f"  {name:<14} {gate.state.replace('_', ' '):<15} {gate.why}")
+    for line in frontier.gates.lines if frontier.gates else ():
+        print(f"  {line}")
     return OK
 
 

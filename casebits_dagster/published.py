@@ -6,7 +6,6 @@ import argparse
 from datetime import UTC, datetime, timedelta
 
 from casebits_dagster.commands import OK, home_of, pins_of, program
-from casebits_dagster.records.gates import GATES, Gate
 from casebits_dagster.records.pins import generation_names, load_generation
 
 
@@ -44,7 +43,5 @@ def gates(options: argparse.Namespace) -> int:
     from casebits_dagster.publication.open_gates import write_gates
 
     done = write_gates(load_generation(pins_of(options), options.generation), home_of(options))
-    for name in GATES:
-        gate: Gate = getattr(done.gates, name)
-        print(f"{name:<14} {gate.state.replace('_', ' '):<15} {gate.why}")
+    print(*done.gates.lines, sep="\n")
     return OK

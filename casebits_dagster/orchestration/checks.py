@@ -16,7 +16,7 @@ from casebits_dagster.publication.frontier import Advanced
 from casebits_dagster.publication.open_gates import keep_verdict
 from casebits_dagster.publication.send import Sent, sampled
 from casebits_dagster.records.errors import CasebitsError, Rejected
-from casebits_dagster.records.gates import Gate, Gates
+from casebits_dagster.records.gates import Gates
 from casebits_dagster.records.layout import Home, region_id
 from casebits_dagster.records.pins import Generation
 from casebits_dagster.records.region import Admission, CheckResult
@@ -123,8 +123,7 @@ def mix_results(folder: Path, home: Home) -> list[dg.AssetCheckResult]:
 def gate_results(gates: Gates) -> list[dg.AssetCheckResult]:
     """Return a check a gate. A gate that is not open warns: it says what may not be said yet."""
     results = []
-    for name in GATE_CHECKS:
-        gate: Gate = getattr(gates, name)
+    for name, gate in gates.named.items():
         facts: Metadata = {"state": gate.state, **gate.numbers}
         facts["evidence"] = table([{"file": file.path, "sha256": file.sha256} for file in gate.evidence])
         passed, warn = gate.state == "open", dg.AssetCheckSeverity.WARN

@@ -7,19 +7,17 @@ from casebits_dagster.orchestration.partitions import asset_key
 from casebits_dagster.orchestration.stages import FRONTIER
 from casebits_dagster.publication.open_gates import WrittenGates
 from casebits_dagster.publication.send import Sent
-from casebits_dagster.records.gates import GATES, Gate
 
 
 def gates(done: WrittenGates) -> Metadata:
     """Return the page of the gates."""
     found = done.gates
     rows = []
-    for name in GATES:
-        gate: Gate = getattr(found, name)
+    for name, gate in found.named.items():
         numbers = ", ".join(f"{key} {value}" for key, value in gate.numbers.items())
         rows.append({"gate": name, "state": gate.state.replace("_", " "), "why": gate.why, "numbers": numbers})
     return {
-        "open": ", ".join(name for name in GATES if getattr(found, name).state == "open") or "none",
+        "open": ", ".join(name for name, gate in found.named.items() if gate.state == "open") or "none",
         "gates": table(rows),
         "frontier_version": found.version,
         "file": done.path,

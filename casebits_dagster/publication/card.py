@@ -172,7 +172,7 @@ def frontier_cover(
         total=manifest.plan.total,
         path=latest.manifest.path,
         sha256=latest.manifest.sha256,
-        gates="\n".join(_gate(name, getattr(gates, name, None)) for name in GATES),
+        gates="\n".join(_gate(name, gates.named[name] if gates else None) for name in GATES),
         gates_file=named,
         splits="\n".join(f"| {name} | {n.documents:,} | {n.tokens:,} | {n.raw_bytes:,} |" for name, n in splits),
         sources=_source(generation, cleared),

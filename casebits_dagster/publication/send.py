@@ -19,7 +19,6 @@ from casebits_dagster.publication.verify_region import parsed
 from casebits_dagster.records.digests import sha256, sha256_file
 from casebits_dagster.records.errors import Absent, Refused
 from casebits_dagster.records.frontier import Latest, ManifestPointer
-from casebits_dagster.records.gates import GATES
 from casebits_dagster.records.layout import LATEST, Home
 from casebits_dagster.records.mix import MANIFEST
 from casebits_dagster.records.mix_latest import MixLatest
@@ -208,7 +207,7 @@ def _beside(frontier: Frontier) -> Iterable[PublishedFile]:
         yield _small(root, frontier.folder.manifest(version))
     if frontier.latest.gates and frontier.gates:
         yield _small(root, root / frontier.latest.gates.path)
-        evidence = {file.path for gate in GATES for file in getattr(frontier.gates, gate).evidence}
+        evidence = {file.path for gate in frontier.gates.named.values() for file in gate.evidence}
         for path in sorted(evidence - {frontier.latest.manifest.path}):
             yield _small(root, root / path)
 

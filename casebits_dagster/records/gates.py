@@ -44,6 +44,15 @@ class Gates(Record):
     packing: Gate
     production: Gate
 
+    @property
+    def named(self) -> dict[str, Gate]:
+        return {name: getattr(self, name) for name in GATES}
+
+    @property
+    def lines(self) -> list[str]:
+        """Return a line a gate, for people: name, state and why."""
+        return [f"{name:<14} {gate.state.replace('_', ' '):<15} {gate.why}" for name, gate in self.named.items()]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MixCheck(Record):
