@@ -13,7 +13,7 @@ def publish(options: argparse.Namespace) -> int:
     """publish a frontier or a mix for others to read
 
     WHAT is the name of a generation below the home, or with --mix that of a mix; --to is a folder, s3://bucket/prefix
-    or hf://datasets/OWNER/NAME (made as a private dataset when it is not there). Everything is verified before it
+    or hf://datasets/OWNER/NAME (made as a private dataset when it is not there). Every file is hashed as it
     leaves. Regions and manifest are there before LATEST.json names them, so a reader never sees half of it; what was
     cut off is completed by the same command. Nothing leaves without a clearance pin for the source. Tokens are read
     from the environment (HF_TOKEN, AWS_*).

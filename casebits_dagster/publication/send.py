@@ -107,12 +107,15 @@ def frontier_publication(
 ) -> Publication:
     """Return the newest frontier of a generation as it is published at a moment, to be believed for `valid` from then.
 
-    Every region is verified first, byte by byte. Raises CLEARANCE_MISSING or LICENCE_MISSING, or as `open_frontier`.
+    Records and sizes of every region are verified here; of its files those that are sent are hashed as they leave, and
+    those that lie at the destination are not read again. Raises CLEARANCE_MISSING or LICENCE_MISSING, or as
+    `open_frontier`.
     """
     clearance = require_clearance(generation, clearances(generation.source.pins_folder))
     pull_frontier(home, generation.name)
     frontier = open_frontier(home.root, generation.name)
-    frontier.verify_all()
+    for index in range(frontier.manifest.count):
+        frontier.receipt(index)
     regions = [_region(frontier, index) for index in range(frontier.manifest.count)]
     batches = [_joined(regions[first : first + REGIONS_A_BATCH]) for first in range(0, len(regions), REGIONS_A_BATCH)]
     manifest, pointer = frontier.manifest, frontier.latest.manifest
@@ -151,7 +154,6 @@ def mix_publication(
 ) -> Publication:
     """Return a mix of this home as version `version` of its publication; `generations` are those it draws on."""
     opened = open_mix(home.root, mix)
-    opened.verify_all()
     pins = {generation.name: generation for generation in generations}
     used = [pins[source.generation] for source in opened.report.sources]
     cleared = [require_clearance(generation, clearances(generation.source.pins_folder)) for generation in used]
