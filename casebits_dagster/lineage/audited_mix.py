@@ -18,7 +18,7 @@ from casebits_dagster.lineage.chain import Chain, Pinned
 from casebits_dagster.lineage.ledger import Ledger
 from casebits_dagster.lineage.records import AuditedSegment, FollowedWindow, SplitName
 from casebits_dagster.records.digests import sha256
-from casebits_dagster.records.errors import Absent, RecordError, Refused
+from casebits_dagster.records.errors import Absent, CasebitsError, RecordError, Refused
 from casebits_dagster.records.mix import (
     KINDS,
     MANIFEST,
@@ -32,6 +32,7 @@ from casebits_dagster.records.mix import (
     shard_name,
     val_name,
 )
+from casebits_dagster.records.mix_manifest import parse_manifest
 
 Row: TypeAlias = "dict[str, Any]"
 Streams: TypeAlias = "dict[str, NDArray[np.uint16]]"
@@ -178,8 +179,8 @@ def open_mix(folder: Path, ledger: Ledger) -> AuditedMix:
         raise Absent("FILE_MISSING", str(path), "no mix is published here", remedy="see `casebits status`")
     raw = path.read_bytes()
     try:
-        files = {name: digest for digest, _, name in (line.split("  ", 2) for line in raw.decode().splitlines()[1:-1])}
-    except ValueError as error:
+        files = {name: file.sha256 for name, file in parse_manifest(raw, f"{folder.name}/{MANIFEST}").items()}
+    except CasebitsError as error:
         raise Refused("MANIFEST_HASH", f"{folder.name}/{MANIFEST}", f"the manifest cannot be read: {error}") from error
     held = MixFiles(folder, ledger, sha256(raw), files)
     held.hash_file(REPORT)
