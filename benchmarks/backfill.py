@@ -32,12 +32,12 @@ from casebits_dagster.filters.region import filter_region
 from casebits_dagster.orchestration.instance import prepare_instance
 from casebits_dagster.orchestration.jobs import regions_job_name
 from casebits_dagster.orchestration.partitions import range_tags
-from casebits_dagster.orchestration.runs import RunRecord
 from casebits_dagster.publication.frontier import advance_frontier
 from casebits_dagster.records.digests import sha256_file
 from casebits_dagster.records.errors import RecordError
 from casebits_dagster.records.layout import Home, region_id
 from casebits_dagster.records.pins import default_pins_folder, load_generation
+from casebits_dagster.records.run import RunRecord
 from casebits_dagster.regions.encode import encode_region
 from tests.crashes.work import NOW
 from tests.slow.server import Server

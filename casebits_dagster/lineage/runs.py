@@ -3,10 +3,11 @@ proven, and a record that cannot be read is told as one."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from casebits_dagster.lineage.records import AuditedRun
+from casebits_dagster.records.errors import RecordError
+from casebits_dagster.records.run import RunRecord
 
 
 def audited_runs(folder: Path) -> tuple[AuditedRun, ...]:
@@ -16,18 +17,17 @@ def audited_runs(folder: Path) -> tuple[AuditedRun, ...]:
 
 def _run(path: Path) -> AuditedRun:
     try:
-        said = json.loads(path.read_bytes())
-        stages = [(f"{one['stage']} {one['version']}: {one['outcome']}", one["finished_at"]) for one in said["stages"]]
-        return AuditedRun(
-            run_id=said["run_id"],
-            job=said["job"],
-            package=said["package"],
-            package_version=said["package_version"],
-            finished_at=max((time for _, time in stages), default="unknown"),
-            stages=tuple(stage for stage, _ in stages),
-        )
-    except (OSError, ValueError, LookupError, TypeError):
+        said = RunRecord.parse(path.read_bytes(), path.name)
+    except (OSError, RecordError):
         unread = "unreadable"
         return AuditedRun(
             run_id=path.stem, job=unread, package=unread, package_version=unread, finished_at=unread, stages=()
         )
+    return AuditedRun(
+        run_id=said.run_id,
+        job=said.job,
+        package=said.package,
+        package_version=said.package_version,
+        finished_at=max((one.finished_at for one in said.stages), default="unknown"),
+        stages=tuple(f"{one.stage} {one.version}: {one.outcome}" for one in said.stages),
+    )

@@ -7,47 +7,18 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import ClassVar
 
 import dagster as dg
 
 from casebits_dagster.processes import Ended
 from casebits_dagster.records.layout import Home
-from casebits_dagster.records.record import Count, Name, Positive, Record, Text
+from casebits_dagster.records.run import RunRecord, StageRun
 from casebits_dagster.stores.local import LocalStore
 
 PACKAGE = "casebits-dagster"
 TRANSIENT = frozenset({"STORE_UNREACHABLE", "VERIFIER_DIED", "REGION_CHANGED"})
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StageRun(Record):
-    """One stage's share of a run. `outcome` is `done`, or the code of the error that ended it."""
-
-    stage: Name
-    version: Positive
-    started_at: Text
-    finished_at: Text
-    outcome: Text
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunRecord(Record):
-    """One run of one region: Dagster's run id, the machine, the package, the stages in the order they ended."""
-
-    SCHEMA: ClassVar[str] = "casebits/run/1"
-
-    generation: Name
-    region: Count
-    run_id: Name
-    job: Text
-    host: Text
-    python: Text
-    package: Name
-    package_version: Text
-    stages: tuple[StageRun, ...] = ()
 
 
 def utc_now() -> datetime:

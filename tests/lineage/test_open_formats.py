@@ -14,9 +14,9 @@ from prov.model import ProvDocument, ProvEntity
 from casebits_dagster.lineage.ask import Question, audit
 from casebits_dagster.lineage.prov import audit_prov
 from casebits_dagster.lineage.runs import audited_runs
-from casebits_dagster.orchestration.runs import RunRecord, StageRun
 from casebits_dagster.records.layout import Home
 from casebits_dagster.records.pins import Generation
+from casebits_dagster.records.run import RunRecord, StageRun
 from casebits_dagster.records.withdrawal import SourceRow
 
 SCRIPT = Path(__file__).parents[2] / "docs/inclusion_proof.py"

@@ -7,10 +7,10 @@ import json
 import dagster as dg
 
 from casebits_dagster.orchestration.checks import LAYERS
-from casebits_dagster.orchestration.runs import RunRecord
 from casebits_dagster.records.digests import sha256_file
 from casebits_dagster.records.layout import ADMISSION, IDS, RECEIPT
 from casebits_dagster.records.region import Admission, Receipt, Rejection
+from casebits_dagster.records.run import RunRecord
 from tests.orchestration.conftest import Graph, metadata, rows
 
 REGION = "00013"
