@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from casebits_dagster import auditing, exporting, published, reading
 from casebits_dagster import commands as verbs
@@ -75,6 +75,7 @@ def _status_of(error: CasebitsError) -> int:
     return BAD_INPUT if isinstance(error, RecordError) or error.code.startswith("PIN_") else REFUSED
 
 
+Add: TypeAlias = Callable[[str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]
 _LEAST_VOCABULARY = 257  # 256 bytes and the end marker
 
 
@@ -133,6 +134,14 @@ def _parser() -> argparse.ArgumentParser:
         return added
 
     add("demo", verbs.demo)
+    _looking(add)
+    _giving(add)
+    _making(add)
+    return parser
+
+
+def _looking(add: Add) -> None:
+    """What is there, whether it is proven, and where it comes from."""
     add("status", verbs.status)
     plan = add("plan", verbs.plan)
     plan.add_argument("generation", type=_name, metavar="GENERATION", help="name of a pinned generation")
@@ -157,6 +166,15 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("--window", type=_at_least(0), required=True, metavar="K", help="number of the window, from 0")
     show.add_argument("--split", choices=("train", "val"), default="train")
     show.add_argument("--format", choices=("text", "json"), default="text")
+    diff = add("mix-diff", verbs.mix_diff)
+    for name in ("a", "b"):
+        diff.add_argument(name, type=_text, metavar=name.upper(), help="name of a mix below the home, or its folder")
+    diff.add_argument("--json", action="store_true", help="one canonical JSON record")
+    _coherence_arguments(add("coherence", verbs.coherence))
+
+
+def _giving(add: Add) -> None:
+    """What goes to others."""
     exported = add("export", exporting.export)
     named = "name of a mix below the home, its folder, s3:// or hf://"
     exported.add_argument("mix", type=_text, metavar="MIX", help=named)
@@ -174,10 +192,10 @@ def _parser() -> argparse.ArgumentParser:
     publish.add_argument("--to", type=_text, required=True, metavar="PLACE", help="a folder, s3:// or hf://datasets/")
     days = "readers refuse it after so many days (default: never)"
     publish.add_argument("--valid-days", type=_at_least(1), metavar="N", help=days)
-    diff = add("mix-diff", verbs.mix_diff)
-    for name in ("a", "b"):
-        diff.add_argument(name, type=_text, metavar=name.upper(), help="name of a mix below the home, or its folder")
-    diff.add_argument("--json", action="store_true", help="one canonical JSON record")
+
+
+def _making(add: Add) -> None:
+    """What pins are made of."""
     train = add("train-codec", verbs.train_codec)
     pinned = "its pinned source is what is trained on"
     train.add_argument("generation", type=_name, metavar="GENERATION", help=pinned)
@@ -189,8 +207,6 @@ def _parser() -> argparse.ArgumentParser:
     where = "its name in the pins' codecs/, or a folder with its files (./.../codec)"
     export.add_argument("codec", type=_text, metavar="CODEC", help=where)
     export.add_argument("file", type=_path, metavar="FILE.npz", help="the new file; it is never overwritten")
-    _coherence_arguments(add("coherence", verbs.coherence))
-    return parser
 
 
 def _audit_arguments(audit: argparse.ArgumentParser) -> None:
