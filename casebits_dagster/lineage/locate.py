@@ -6,6 +6,7 @@ tables. A region without an index is searched by its documents.jsonl.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +23,7 @@ from casebits_dagster.lineage.audited_mix import AuditedMix
 from casebits_dagster.lineage.chain import Chain, Pinned
 from casebits_dagster.lineage.records import Searched, SplitName, Use
 from casebits_dagster.mixing.sources import Withdrawn
+from casebits_dagster.publication.frontier import pull_frontier
 from casebits_dagster.records.errors import Absent, CasebitsError
 from casebits_dagster.records.frontier import Latest, Manifest
 from casebits_dagster.records.layout import DOCUMENTS, RECEIPT, GenerationFolder, Home, region_id
@@ -161,8 +163,15 @@ def withdrawn_ids(withdrawals: Mapping[str, Withdrawal], home: Home, generations
 
 
 def in_force(pins_folder: Path, home: Home, generations: Mapping[str, Generation]) -> Withdrawn:
-    """Return what is withdrawn now, as a mix is told of it when it is built."""
+    """Return what is withdrawn now, as a mix is told of it when it is built.
+
+    Where machines share a store, the frontiers whose rows are withdrawn are brought home first: a row that nobody finds
+    here would be left out of nothing.
+    """
     withdrawals = load_withdrawals(pins_folder)
+    for name in {row.generation for pin in withdrawals.values() for row in pin.rows}:
+        with contextlib.suppress(Absent):  # nothing of it is published yet
+            pull_frontier(home, name)
     return Withdrawn(withdrawn_ids(withdrawals, home, generations), used(withdrawals))
 
 

@@ -11,6 +11,7 @@ import pytest
 from casebits_dagster.admission import admit_region
 from casebits_dagster.admission.admit import _record, _rejection
 from casebits_dagster.filters.region import filter_region
+from casebits_dagster.lineage.locate import in_force
 from casebits_dagster.lineage.tree import snapshot
 from casebits_dagster.publication.consume import open_frontier
 from casebits_dagster.publication.frontier import advance_frontier, pull_frontier
@@ -292,3 +293,23 @@ def test_a_machine_that_only_pulled_has_no_text_to_encode(golden: Generation, ma
     admit_region(golden, 1, b, run_id="b")
     with pytest.raises(Absent, match=r"00001.kept.arrow: not filtered yet \(materialise filtered_documents first\)$"):
         encode_region(golden, 1, b)
+
+
+def test_a_row_is_withdrawn_on_a_machine_that_has_nothing_yet(
+    golden: Generation, machines: Machines, tmp_path: Path
+) -> None:
+    """What it builds next must leave the row out, though its region lies in the store alone."""
+    a, _, c = machines
+    for index in (0, 1):
+        encode(golden, index, a)
+        admit_region(golden, index, a, run_id="a")
+    advance_frontier(golden, a, now=NOW)
+    line = open_frontier(a.root, "golden").region(1).documents()[0]
+    row = f'generation = "golden"\npath = "{golden.plan[1].path}"\nposition = {line["source_position"]}\n'
+    (folder := tmp_path / "withdrawn" / "withdrawals").mkdir(parents=True)
+    (folder / "letter.toml").write_text(
+        f'withdrawn_by = "A Person"\nwithdrawn_on = "2026-03-04"\nreason = "The author asked."\n[[rows]]\n{row}'
+    )
+    withdrawn = in_force(folder.parent, c, {"golden": golden})
+    assert [text.hex() for text in withdrawn.ids.tolist()] == [line["id"]]
+    assert len(in_force(folder.parent, Home(tmp_path / "alone"), {"golden": golden}).ids) == 0
