@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,50 +12,13 @@ import pytest
 
 from casebits_dagster.lineage.audit import audit_window
 from casebits_dagster.lineage.render import audit_markdown, audit_text
-from casebits_dagster.mixing.build import build_mix
-from casebits_dagster.publication.mix_sources import mix_sources
 from casebits_dagster.records.layout import ARRAY_NAMES, Home
 from casebits_dagster.records.mix import SEGMENTS, TABLE
-from casebits_dagster.records.pins import Generation, load_generation
-from casebits_dagster.records.recipe import Aligned, Domain, Lengths, Recipe, Selection
+from casebits_dagster.records.pins import Generation
 from casebits_dagster.records.vocabulary import GPT2_SEPARATOR
 from tests.admission.reading import spelling
-from tests.admission.test_plain import declare, published
-from tests.mixing.corpus import control
 
 NAMES = ARRAY_NAMES["plain-1"]
-WHOLE = Decimal(1)
-RECIPE = Recipe(
-    mix="plain",
-    description="Ids of the source, every tail where it fits.",
-    strategy="aligned",
-    sequence_length=512,
-    windows_per_shard=16,
-    seed="plain",
-    selection=Selection(
-        windows=44,
-        domains=(Domain(name="all", generation="kept", share=WHOLE),),
-        lengths=Lengths(edges=(), profile=(WHOLE,)),
-    ),
-    aligned=Aligned(tails="float"),
-)
-
-
-@pytest.fixture(scope="module")
-def plain(pins: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Generation, Home]:
-    """A generation that keeps GPT-2's ids, end-of-text first in every document, its aligned mix and the control."""
-    folder = tmp_path_factory.mktemp("plain")
-    own, home = shutil.copytree(pins, folder / "pins"), Home(folder / "home")
-    codec = own / "codecs/gpt2-start"
-    codec.mkdir()
-    told = (own / "codecs/gpt2/codec.toml").read_text()
-    (codec / "codec.toml").write_text(told.replace('"gpt2"', '"gpt2-start"').replace('at = "end"', 'at = "start"'))
-    file = load_generation(own, "sample").source.files[0]
-    generation = declare(own, "kept", codec.name, "parquet_tokens", own / "sample", file, [900, 930, 960])
-    published(generation, home)
-    for made in (RECIPE, replace(control(RECIPE), sequence_length=512)):
-        build_mix(made, mix_sources(["kept"], home), home)
-    return generation, home
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,6 @@ import pytest
 
 from casebits_dagster.commands import OK
 from casebits_dagster.lineage.show import ShownSegment, ShownWindow, show_markdown, show_text, show_window, visible
-from casebits_dagster.mixing.build import build_mix
-from casebits_dagster.publication.mix_sources import mix_sources
 from casebits_dagster.reading import show
 from casebits_dagster.records.errors import Absent, CasebitsError, Refused
 from casebits_dagster.records.layout import DOCUMENTS, Home
@@ -24,20 +21,11 @@ from casebits_dagster.records.mix import SEGMENTS
 from casebits_dagster.records.pins import Generation, load_generation
 from casebits_dagster.sources import read_rows
 from casebits_dagster.training import PackedMix
-from tests.admission.test_plain import declare, published
-from tests.lineage.test_audit_plain import RECIPE
 from tests.mixing.mix_mutations import seal
 
 MIX = "sample_aligned"
 CUT = re.compile(r"^(\\x[0-9a-f]{2}){0,3}(.*?)(\\x[0-9a-f]{2}){0,3}$", re.DOTALL)
 """A text with up to three bytes of a character that the window cuts, on either side."""
-
-
-@pytest.fixture
-def copied(sample_home: Home, home: Home) -> Home:
-    """A copy of the sample home, to be tampered with."""
-    shutil.copytree(sample_home.root, home.root)
-    return home
 
 
 @pytest.fixture(scope="module")
@@ -76,16 +64,8 @@ def test_the_text_is_that_of_the_source_rows(sample_home: Home, texts: dict[int,
         require_text(show_window(sample_home, name, window, split), texts, mix)
 
 
-def test_plain_codecs_have_separators_before_and_inside(pins: Path, tmp_path: Path) -> None:
-    own, home = shutil.copytree(pins, tmp_path / "pins"), Home(tmp_path / "home")
-    codec = own / "codecs/gpt2-start"
-    codec.mkdir()
-    told = (own / "codecs/gpt2/codec.toml").read_text()
-    (codec / "codec.toml").write_text(told.replace('"gpt2"', '"gpt2-start"').replace('at = "end"', 'at = "start"'))
-    file = load_generation(own, "sample").source.files[0]
-    generation = declare(own, "kept", codec.name, "parquet_tokens", own / "sample", file, [900, 930, 960])
-    published(generation, home)
-    build_mix(RECIPE, mix_sources(["kept"], home), home)
+def test_plain_codecs_have_separators_before_and_inside(plain: tuple[Generation, Home]) -> None:
+    generation, home = plain
     mix, texts = PackedMix.open(home.root, name="plain"), source_texts(generation)
     segments = np.load(home.mix("plain") / SEGMENTS)
     floats, opens = (
@@ -244,11 +224,11 @@ def _short(home: Home) -> None:
     ids=["shard", "segments", "region", "vocabulary", "sum of segments"],
 )
 def test_nothing_is_shown_that_does_not_hash(
-    copied: Home, mutate: Callable[[Home], None], code: str, where: str
+    tampered: Home, mutate: Callable[[Home], None], code: str, where: str
 ) -> None:
-    mutate(copied)
+    mutate(tampered)
     with pytest.raises(CasebitsError) as caught:
-        show_window(copied, MIX, 7)
+        show_window(tampered, MIX, 7)
     assert (caught.value.code, caught.value.where) == (code, where)
     assert isinstance(caught.value, Refused) == (code != "MIX_SEGMENTS")
 
