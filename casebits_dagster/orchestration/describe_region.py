@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 
 from casebits_dagster.admission import Admitted
 from casebits_dagster.filters.region import FilteredRegion
-from casebits_dagster.orchestration import plots
 from casebits_dagster.orchestration.checks import LAYERS
+from casebits_dagster.orchestration.lengths_plot import lengths
 from casebits_dagster.orchestration.metadata import (
     Metadata,
     Row,
@@ -78,7 +78,7 @@ def filtered(generation: Generation, done: FilteredRegion) -> Metadata:
         "documents_kept": done.kept,
         "kept_share": share(done.kept, done.rows_read),
         "why_not": counted(reasons, done.rows_read),
-        "lengths_plot": plots.lengths(_lengths(verdicts), "source tokens"),
+        "lengths_plot": lengths(_lengths(verdicts), "source tokens"),
         "scores": table(_score_quantiles(generation, verdicts)),
         "verdicts": done.verdicts,
         "verdicts_digest": done.verdicts_digest,
@@ -107,7 +107,7 @@ def encoded(done: EncodedRegion) -> Metadata:
         "mask_bits_per_token": round(done.mask_bits_per_token, 4),
         "bits_if_independent": round(done.independent_bits_per_token, 4),
         "masks_cost": f"{share(done.mask_bits_per_token, done.independent_bits_per_token)} of independent bits",
-        "lengths_plot": plots.lengths({"train": tokens[~validation], "validation": tokens[validation]}, "tokens"),
+        "lengths_plot": lengths({"train": tokens[~validation], "validation": tokens[validation]}, "tokens"),
         "files": table(
             [
                 {"file": f.name, "type": f.dtype, "items": f"{f.items:,}", "bytes": f"{f.bytes:,}", **digest(f.sha256)}

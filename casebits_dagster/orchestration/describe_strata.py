@@ -109,7 +109,7 @@ def _control_chart(done: WrittenReport) -> object:
     rows, tolerances = _rows(done.report, "control_chart"), done.tolerances
     figure, axes = plots._canvas(8)
     outside = [row for row in rows if tolerances and is_outlier(row["deviation_milli"], tolerances)]
-    for name, some, colour in (("region", rows, plots._INK[0]), ("outlier", outside, plots._INK[1])):
+    for name, some, colour in (("region", rows, plots.INK[0]), ("outlier", outside, plots.INK[1])):
         at = [int(row["region"]) for row in some], [row["deviation_milli"] / 1_000 for row in some]
         axes.scatter(*at, s=14, color=colour, label=f"{name} ({len(some):,})", zorder=3)
     for row in sorted(outside, key=_strays)[:_NAMED]:
@@ -121,7 +121,7 @@ def _control_chart(done: WrittenReport) -> object:
     if tolerances:
         limit = float(tolerances.outlier_standard_errors)
         for side in (limit, -limit):
-            axes.axhline(side, color=plots._INK[1], linewidth=1, linestyle="--", label="limit" if side > 0 else None)
+            axes.axhline(side, color=plots.INK[1], linewidth=1, linestyle="--", label="limit" if side > 0 else None)
     axes.set(xlabel="region", ylabel="standard errors")
     return plots._markdown(figure)
 

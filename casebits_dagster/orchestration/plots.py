@@ -1,6 +1,7 @@
 """One plot where a plot says more than a table: PNGs of 5 to 15 kB inside the metadata, 0.1 s each.
 
-Inside the metadata a page needs no file server, and the event log keeps the picture.
+Inside the metadata a page needs no file server, and the event log keeps the picture. The lengths of a region are drawn
+in `lengths_plot`.
 
 matplotlib is imported when the first one is drawn, and without pyplot. Layout is fixed and legends are placed by hand:
 a layout engine and a legend that looks for its best place draw everything twice more.
@@ -21,27 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_INK = ("#2f6fb0", "#c9563c", "#8a8f98", "#d9a441", "#5b9a68", "#7d5ba6", "#3aa3a0", "#b5679b")
+INK = ("#2f6fb0", "#c9563c", "#8a8f98", "#d9a441", "#5b9a68", "#7d5ba6", "#3aa3a0", "#b5679b")
 _PALE = "#d5d8dc"
-
-
-def lengths(groups: Mapping[str, NDArray[np.int64]], unit: str) -> dg.MarkdownMetadataValue:
-    """Return the document lengths of each group, stacked over logarithmic bins."""
-    figure, axes = _canvas(7)
-    known = np.maximum(np.concatenate([*groups.values()]), 1)
-    low, high = (int(known.min()), int(known.max())) if len(known) else (1, 1)
-    bins = np.geomspace(low, max(2 * low, high), 33)
-    counts = {
-        f"{name} ({len(values):,})": np.histogram(np.clip(values, bins[0], bins[-1]), bins)[0]
-        for name, values in groups.items()
-    }
-    _stack(axes, bins, counts)
-    axes.set_xscale("log")
-    ticks = [10**power for power in range(10) if bins[0] <= 10**power <= bins[-1]]
-    axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
-    axes.set_xticks([], minor=True)
-    axes.set(xlabel=f"length in {unit}", ylabel="documents")
-    return _markdown(figure)
 
 
 def bars(values: Mapping[str, Sequence[float]], ticks: Sequence[str], ylabel: str) -> dg.MarkdownMetadataValue:
@@ -100,14 +82,14 @@ def prefix(tokens: Sequence[int], waiting: Sequence[int], total: int) -> dg.Mark
     from matplotlib.ticker import EngFormatter
 
     figure, axes = _canvas(8)
-    axes.stairs(tokens, np.arange(len(tokens) + 1) - 0.5, fill=True, color=_INK[0])
+    axes.stairs(tokens, np.arange(len(tokens) + 1) - 0.5, fill=True, color=INK[0])
     states = {
         "in the frontier": range(len(tokens)),
         "admitted, waits for the gap": waiting,
         "not admitted": sorted({*range(len(tokens), total)} - {*waiting}),
     }
     strip = -0.06 * max([1, *tokens])
-    for (name, regions), colour, above in zip(states.items(), (_INK[0], _INK[3], _PALE), (2, 3, 1), strict=True):
+    for (name, regions), colour, above in zip(states.items(), (INK[0], INK[3], _PALE), (2, 3, 1), strict=True):
         label = f"{name} ({len(regions):,})"
         axes.scatter(regions, [strip] * len(regions), marker="s", s=16, color=colour, label=label, zorder=above)
     axes.yaxis.set_major_formatter(EngFormatter())
@@ -124,8 +106,8 @@ def _stack(axes: Axes, edges: NDArray[Any], layers: Mapping[str, Sequence[float]
 
 
 def _colours(count: int) -> list[Any]:
-    if count <= len(_INK):
-        return list(_INK[:count])
+    if count <= len(INK):
+        return list(INK[:count])
     from matplotlib import colormaps
 
     return [colormaps["turbo"](number / (count - 1)) for number in range(count)]

@@ -6,13 +6,9 @@ import base64
 import struct
 
 import dagster as dg
-import numpy as np
 import pytest
 
 from casebits_dagster.orchestration import plots
-
-NONE = np.empty(0, "<i8")
-FEW = np.array([1, 7, 7, 2_000_000], "<i8")
 
 
 def size(plot: dg.MarkdownMetadataValue) -> tuple[int, int]:
@@ -24,11 +20,6 @@ def size(plot: dg.MarkdownMetadataValue) -> tuple[int, int]:
     assert len(picture) < 40_000
     width, height = struct.unpack(">II", picture[16:24])
     return width, height
-
-
-@pytest.mark.parametrize("groups", [{"kept": NONE}, {"kept": FEW, "dropped": NONE}, {"kept": np.zeros(3, "<i8")}])
-def test_lengths(groups: dict[str, np.ndarray[tuple[int], np.dtype[np.int64]]]) -> None:
-    assert size(plots.lengths(groups, "tokens")) == (700, 300)
 
 
 def test_bars() -> None:
@@ -47,4 +38,4 @@ def test_prefix(tokens: list[int], waiting: list[int]) -> None:
 
 
 def test_pictures_are_deterministic() -> None:
-    assert plots.lengths({"kept": FEW}, "tokens") == plots.lengths({"kept": FEW}, "tokens")
+    assert plots.prefix([5, 0, 3], [4, 5], 14) == plots.prefix([5, 0, 3], [4, 5], 14)

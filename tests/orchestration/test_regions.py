@@ -53,7 +53,7 @@ def test_pages_tell_how_much_why_not_and_from_what(graph: Graph) -> None:
     assert (filtered["rows_read"], filtered["documents_kept"]) == (counts.rows_read, counts.documents)
     reasons = {row["reason"]: row["rows"] for row in rows(result, "sample/filtered_documents", "why_not")}
     assert reasons == {f"dropped: {name}": count for name, count in counts.dropped.items()}
-    assert filtered["lengths_plot"].startswith("![plot](data:image/png;base64,")
+    assert filtered["lengths_plot"].startswith("![plot](data:image/svg+xml;base64,")
     assert (encoded["tokens"], encoded["text_bytes"]) == (counts.tokens, counts.raw_bytes)
 
 
