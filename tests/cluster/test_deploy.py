@@ -88,7 +88,7 @@ def test_the_values_for_helm_say_what_the_instance_file_says() -> None:
     assert f"{image['repository']}:{image['tag']}" == config["job_image"]
     assert (launcher["volumes"], launcher["volumeMounts"]) == (config["volumes"], config["volume_mounts"])
     assert (launcher["resources"], launcher["jobNamespace"]) == (config["resources"], config["job_namespace"])
-    assert values["postgresql"]["postgresqlScheme"] == settings["storage"]["postgres"]["postgres_db"]["scheme"]
+    assert values["postgresql"]["postgresqlScheme"] == settings["storage"]["custom"]["config"]["postgres_db"]["scheme"]
 
 
 def _snake(values: dict[str, Any]) -> dict[str, Any]:
