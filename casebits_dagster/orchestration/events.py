@@ -74,8 +74,13 @@ class RegionEvents:
 
         Empty when the run makes only some of the stages.
         """
-        found: dict[int, Mapping[str, dg.EventLogRecord]] = {}
-        for region in regions if [stage.name for stage in self.stages] == [FILTERED, ENCODED, ADMITTED] else ():
+        if [stage.name for stage in self.stages] != [FILTERED, ENCODED, ADMITTED]:
+            return {}
+        key, found = asset_key(self.generation.name, ADMITTED), dict[int, Mapping[str, dg.EventLogRecord]]()
+        ends = self.context.instance.get_latest_storage_id_by_partition(
+            key, dg.DagsterEventType.ASSET_MATERIALIZATION, {region_id(region) for region in regions}
+        )
+        for region in (region for region in regions if region_id(region) in ends):
             events = {}
             for stage in reversed(self.stages):
                 event = latest_event(
