@@ -2,22 +2,23 @@
 
     python -m benchmarks.backfill work [--regions 16] [--bytes 268435456] [--texts FOLDER] [--a-run 8]
     python -m benchmarks.backfill modes [--regions 20]
-    python -m benchmarks.backfill scale [--regions 2100]
+    python -m benchmarks.backfill scale [--regions 2100] [--a-run 700] [--settings one-person]
 
 `work` backfills regions of ClimbMix's size, and tells how much of two places no region was worked on, from the first
 region's begin to the last one's end. `modes` takes tiny regions through every way to run them, beside a loop without
 Dagster. `scale` loads thousands of partitions, asks for their page, and takes that many tiny regions through a backfill
-and the frontier behind it.
+and the frontier behind it, with a PostgreSQL of its own unless the settings have none.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -29,9 +30,10 @@ from benchmarks.climbmix import write_climbmix
 from casebits_dagster.admission import admit_region
 from casebits_dagster.definitions import build
 from casebits_dagster.filters.region import filter_region
-from casebits_dagster.orchestration.instance import prepare_instance
-from casebits_dagster.orchestration.jobs import regions_job_name
+from casebits_dagster.orchestration.instance import ONE_PERSON, prepare_instance
+from casebits_dagster.orchestration.jobs import corpus_job_name, regions_job_name
 from casebits_dagster.orchestration.partitions import range_tags
+from casebits_dagster.orchestration.stages import FRONTIER
 from casebits_dagster.publication.frontier import advance_frontier
 from casebits_dagster.records.digests import sha256_file
 from casebits_dagster.records.errors import RecordError
@@ -39,6 +41,7 @@ from casebits_dagster.records.layout import Home, region_id
 from casebits_dagster.records.pins import default_pins_folder, load_generation
 from casebits_dagster.records.run import RunRecord
 from casebits_dagster.regions.encode import encode_region
+from tests.cluster.servers import postgres
 from tests.crashes.work import NOW
 from tests.slow.server import Server
 
@@ -54,7 +57,10 @@ def main() -> None:
     parser.add_argument("--regions", type=int, help="how many (default: 16, 20, 2100)")
     parser.add_argument("--bytes", type=int, help="bytes of JSONL a region (default: 256 MiB; tiny: 8 KiB)")
     parser.add_argument("--texts", type=Path, help="a folder of Parquet files (default: the sample source)")
-    parser.add_argument("--a-run", type=int, default=8, help="regions a run in `work` (default: %(default)s)")
+    parser.add_argument("--a-run", type=int, help="regions a run (default: 8 in `work`, else the product's)")
+    parser.add_argument(
+        "--settings", default="one-server", help="a folder of deploy/, in `scale` (default: %(default)s)"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="casebits-") as folder:
         {"work": _work, "modes": _modes, "scale": _scale}[options.part](Path(folder), options)
@@ -68,7 +74,7 @@ def _work(folder: Path, options: argparse.Namespace) -> None:
     loop = _loop(pins, Home(folder / "loop"), 1)
     print(f"one region: {tokens:,} source tokens, {loop:.1f} s without Dagster")
     shutil.rmtree(folder / "loop")
-    with _server(folder / "home", pins, options.a_run) as server:
+    with _server(folder / "home", pins, options.a_run or 8) as server:
         wall = _backfill(server, regions)
         print(f"{regions} regions through the daemon, {len(server.dagster.runs())} runs, two at once: {wall:.1f} s")
         _tell(Home(server.home), regions)
@@ -83,10 +89,12 @@ def _modes(folder: Path, options: argparse.Namespace) -> None:
     for name, way in (
         ("one run over the range, in this process", partial(_in_process, regions)),
         ("one run a region, in this process", partial(_in_process, 1)),
-        ("backfill through the daemon, one run over the range", partial(_daemon, regions)),
-        ("backfill through the daemon, one run a region", partial(_daemon, 1)),
+        ("backfill through the daemon, one run over the range", partial(_daemon, regions, ONE_PERSON)),
+        ("backfill through the daemon, one run a region", partial(_daemon, 1, ONE_PERSON)),
+        ("the same on PostgreSQL, one run over the range", partial(_daemon, regions, "one-server")),
+        ("the same on PostgreSQL, one run a region", partial(_daemon, 1, "one-server")),
     ):
-        wall = way(folder / name.replace(" ", "_"), pins, regions)
+        wall = way(folder / re.sub("[ ,]+", "_", name), pins, regions)
         print(f"{name:53} {wall / regions:10.2f} {60 * regions / wall:12.0f}")
 
 
@@ -101,8 +109,8 @@ def _in_process(a_run: int, folder: Path, pins: Path, regions: int) -> float:
         return time.monotonic() - begun
 
 
-def _daemon(a_run: int, folder: Path, pins: Path, regions: int) -> float:
-    with _server(folder, pins, a_run) as server:
+def _daemon(a_run: int, settings: str, folder: Path, pins: Path, regions: int) -> float:
+    with _server(folder, pins, a_run, settings) as server:
         return _backfill(server, regions)
 
 
@@ -112,18 +120,34 @@ def _scale(folder: Path, options: argparse.Namespace) -> None:
         (part := folder / str(count)).mkdir()
         pins = tiny_pins(part, count, size if count == regions else 64)
         loaded = _seconds(partial(_load, pins, Home(part / "home")))
-        with _server(part / "home", pins, 0) as server:
+        home = Home(part / "home")
+        with _server(home.root, pins, 0) as server:
             page = min(_seconds(lambda: server.dagster.partitions(STAGES[-1])) for _ in range(3))
-        print(f"{count:,} partitions: definitions {loaded:.2f} s, the partitions of an asset's page {page:.2f} s")
-    pins, home = folder / str(regions) / "pins", folder / "end"
-    with _server(home, pins, 0) as server:
+        _loop(pins, home, 1)
+        run = _seconds(partial(_frontier, pins, home))
+        print(f"{count:,} partitions: definitions {loaded:.2f} s, the partitions of an asset's page {page:.2f} s, ")
+        print(f"a run of the frontier over one region {run:.2f} s")
+    pins, home = folder / str(regions) / "pins", Home(folder / "end")
+    with _server(home.root, pins, options.a_run or 0, options.settings) as server:
         wall = _backfill(server, regions)
         page = min(_seconds(lambda: server.dagster.partitions(STAGES[-1])) for _ in range(3))
     print(f"{regions:,} tiny regions through the daemon: {wall:.0f} s, {wall / regions:.2f} each; page {page:.2f} s")
-    _tell(Home(home), regions)
-    generation = load_generation(pins, NAME)
-    frontier = _seconds(lambda: advance_frontier(generation, Home(home), now=NOW))
-    print(f"frontier over them: {frontier:.1f} s")
+    _tell(home, regions)
+    last = home.generation(NAME).region(regions - 1)
+    last.rename(folder / "last")
+    run = _seconds(lambda: advance_frontier(load_generation(pins, NAME), home, now=NOW))
+    print(f"frontier over all but one of them: {run:.1f} s")
+    (folder / "last").rename(last)
+    print(f"a run of the frontier that grows by one: {_seconds(partial(_frontier, pins, Home(home.root))):.1f} s")
+
+
+def _frontier(pins: Path, home: Home) -> None:
+    """Materialise the frontier, in this process and on an instance of its own."""
+    definitions, key = build(pins, home), dg.AssetKey([NAME, FRONTIER])
+    quiet: Any = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+    with dg.DagsterInstance.ephemeral() as instance:
+        job = definitions.resolve_job_def(corpus_job_name(NAME))
+        job.execute_in_process(instance=instance, asset_selection=[key], run_config=quiet)
 
 
 def _tell(home: Home, regions: int) -> None:
@@ -208,15 +232,17 @@ def _loop(pins: Path, home: Home, regions: int) -> float:
 
 
 @contextmanager
-def _server(root: Path, pins: Path, a_run: int) -> Iterator[Server]:
+def _server(root: Path, pins: Path, a_run: int, settings: str = ONE_PERSON) -> Iterator[Server]:
     """Yield a web server and a daemon over a new home; a backfill has `a_run` regions a run, 0 for the product's."""
-    server = Server(Home(root), {"CASEBITS_PINS": str(pins), "CASEBITS_REGIONS_A_RUN": str(a_run or "")})
-    try:
-        server.start_web()
-        server.start_daemon()
-        yield server
-    finally:
-        server.stop(60)
+    environment = {"CASEBITS_PINS": str(pins), "CASEBITS_REGIONS_A_RUN": str(a_run or "")}
+    with nullcontext(dict[str, str]()) if settings == ONE_PERSON else postgres() as database:
+        server = Server(Home(root), {**environment, **database}, settings)
+        try:
+            server.start_web()
+            server.start_daemon()
+            yield server
+        finally:
+            server.stop(60)
 
 
 def _backfill(server: Server, regions: int) -> float:

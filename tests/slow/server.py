@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
-from casebits_dagster.orchestration.instance import prepare_instance
+from casebits_dagster.orchestration.instance import ONE_PERSON, prepare_instance
 from casebits_dagster.records.layout import Home
 from tests.cluster.machines import Machine
 from tests.cluster.servers import free_port
@@ -19,11 +19,11 @@ from tests.slow.graphql import Dagster, wait_for
 class Server(Machine):
     """One machine with a web server and a daemon, which can die by itself."""
 
-    def __init__(self, home: Home, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, home: Home, environment: Mapping[str, str] | None = None, kind: str = ONE_PERSON) -> None:
         path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
         plain = {"PATH": path, "HOME": str(home.root), "DAGSTER_HOME": str(home.dagster)}
         super().__init__("server", home.root, {**plain, **(environment or {})})
-        prepare_instance(home)
+        prepare_instance(home, kind)
         self.port = free_port()
         self.dagster = Dagster(f"http://127.0.0.1:{self.port}")
 
