@@ -17,13 +17,11 @@ _KEPT = 2
 needed at the same time, by other threads, are closed again."""
 
 
-class KeptPostgresStorage(DagsterPostgresStorage):
+class KeptPostgresStorage(DagsterPostgresStorage):  # type: ignore[misc]
     """Makes dagster-postgres's own storage, of the same configuration, over connections that are kept."""
 
     @classmethod
-    def from_config_value(  # type: ignore[override]
-        cls, inst_data: ConfigurableClassData | None, config_value: Any
-    ) -> DagsterPostgresStorage:
+    def from_config_value(cls, inst_data: ConfigurableClassData | None, config_value: Any) -> DagsterPostgresStorage:
         """Return the storage. Raises what the library raises when it cannot connect."""
         storage = super().from_config_value(inst_data, config_value)
         for part in (storage._run_storage, storage._event_log_storage, storage._schedule_storage):
