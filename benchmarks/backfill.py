@@ -124,9 +124,11 @@ def _scale(folder: Path, options: argparse.Namespace) -> None:
         with _server(home.root, pins, 0) as server:
             page = min(_seconds(lambda: server.dagster.partitions(STAGES[-1])) for _ in range(3))
         _loop(pins, home, 1)
-        run = _seconds(partial(_frontier, pins, home))
-        print(f"{count:,} partitions: definitions {loaded:.2f} s, the partitions of an asset's page {page:.2f} s, ")
-        print(f"a run of the frontier over one region {run:.2f} s")
+        run = _seconds(partial(_frontier, build(pins, home)))
+        print(
+            f"{count:,} partitions: definitions {loaded:.2f} s, the partitions of an asset's page {page:.2f} s, "
+            f"a run of the frontier over one region {run:.2f} s"
+        )
     pins, home = folder / str(regions) / "pins", Home(folder / "end")
     with _server(home.root, pins, options.a_run or 0, options.settings) as server:
         wall = _backfill(server, regions)
@@ -138,12 +140,13 @@ def _scale(folder: Path, options: argparse.Namespace) -> None:
     run = _seconds(lambda: advance_frontier(load_generation(pins, NAME), home, now=NOW))
     print(f"frontier over all but one of them: {run:.1f} s")
     (folder / "last").rename(last)
-    print(f"a run of the frontier that grows by one: {_seconds(partial(_frontier, pins, Home(home.root))):.1f} s")
+    run = _seconds(partial(_frontier, build(pins, home)))
+    print(f"a run of the frontier that grows by one: {run:.1f} s")
 
 
-def _frontier(pins: Path, home: Home) -> None:
+def _frontier(definitions: dg.Definitions) -> None:
     """Materialise the frontier, in this process and on an instance of its own."""
-    definitions, key = build(pins, home), dg.AssetKey([NAME, FRONTIER])
+    key = dg.AssetKey([NAME, FRONTIER])
     quiet: Any = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
     with dg.DagsterInstance.ephemeral() as instance:
         job = definitions.resolve_job_def(corpus_job_name(NAME))

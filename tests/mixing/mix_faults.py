@@ -73,6 +73,8 @@ MIX_FAULTS = (
     ),
     MixFault("a document in a domain of other scores", "MIX_DOMAIN", m.other_domain(0, 1), m.SCORED),
     MixFault("a document in a domain of other case classes", "MIX_DOMAIN", m.other_domain(0, 2), m.SCORED),
+    MixFault("a document that was withdrawn before the mix was built", "MIX_WITHDRAWN", m.withdrawn(held=True)),
+    MixFault("report: withdrawn documents", "MIX_WITHDRAWN", m.withdrawn(held=False)),
     MixFault("a document hidden from the choice", "MIX_SUPPLY", m.rebuilt(recipe, m.hide)),
     MixFault("a document missing in a merge", "MIX_COMPLETE", m.rebuilt(m.merge_recipe, m.hide), m.MERGE),
     MixFault("a document twice in a merge", "MIX_COMPLETE", m.rebuilt(m.merge_recipe, m.repeat), m.MERGE),

@@ -339,6 +339,18 @@ def exclude_itself(home: Home, folder: Path) -> None:
     report(lambda value: value["mixes"][0].__setitem__("manifest_sha256", digest))(home, folder)
 
 
+def withdrawn(held: bool) -> Change:
+    """Let the report say that a document was withdrawn: one that the mix holds, or one that no source has."""
+
+    def mutate(home: Home, folder: Path) -> None:
+        document = np.load(folder / "val_documents.npy")["id"][0].tobytes().hex() if held else "00" * 16
+        pin = {"name": "letter", "sha256": "ab" * 32}
+        left_out = {"withdrawals": [pin], "documents": 1, "ids": [document]}
+        report(lambda value: value.__setitem__("withdrawn", left_out))(home, folder)
+
+    return mutate
+
+
 def other_domain(domain: int, wrong: int) -> Change:
     """Put the first document of a domain into another one."""
     return table("documents.npy", lambda rows: rows["domain"].__setitem__(np.argmax(rows["domain"] == domain), wrong))
