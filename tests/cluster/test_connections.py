@@ -5,6 +5,7 @@
 import os
 import subprocess
 from collections.abc import Iterator
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -51,7 +52,8 @@ def told(instance: dg.DagsterInstance, drop_every: int) -> list[int]:
             if drop_every and number % drop_every == 0:
                 ask(f"select pg_terminate_backend(pid) from pg_stat_activity where {OTHERS}")
 
-    assert dg.materialize([talker], instance=instance).success is True
+    quiet: Any = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+    assert dg.materialize([talker], instance=instance, run_config=quiet).success is True
     found = instance.fetch_observations(dg.AssetKey("talker"), limit=1000).records
     numbers = [record.asset_observation.metadata["number"].value for record in found if record.asset_observation]
     return sorted(int(str(number)) for number in numbers)
