@@ -4,20 +4,23 @@
     python -m benchmarks.backfill modes [--regions 20]
     python -m benchmarks.backfill scale [--regions 2100] [--a-run 700] [--settings one-person]
 
-`work` backfills regions of ClimbMix's size, and tells how much of two places no region was worked on, from the first
-region's begin to the last one's end. `modes` takes tiny regions through every way to run them, beside a loop without
-Dagster. `scale` loads thousands of partitions, asks for their page, and takes that many tiny regions through a backfill
-and the frontier behind it, with a PostgreSQL of its own unless the settings have none.
+`work` backfills regions of ClimbMix's size, beside a pool of two processes without Dagster, and tells how much of two
+places no region was worked on, from the first region's begin to the last one's end. `modes` takes tiny regions through
+every way to run them, beside a loop without Dagster. `scale` loads thousands of partitions, asks for their page, and
+takes that many tiny regions through a backfill and the frontier behind it, with a PostgreSQL of its own unless the
+settings have none.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import re
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from functools import partial
@@ -71,9 +74,9 @@ def _work(folder: Path, options: argparse.Namespace) -> None:
     texts = sorted((options.texts or default_pins_folder() / "sample").glob("*.parquet"))
     tokens = write_climbmix(folder / "region.jsonl", texts, size)
     pins = write_pins(folder, [(folder / "region.jsonl", [0, (folder / "region.jsonl").stat().st_size])] * regions)
-    loop = _loop(pins, Home(folder / "loop"), 1)
-    print(f"one region: {tokens:,} source tokens, {loop:.1f} s without Dagster")
-    shutil.rmtree(folder / "loop")
+    pool = _pool(pins, folder / "pool", regions)
+    shutil.rmtree(folder / "pool")
+    print(f"one region: {tokens:,} source tokens; {regions} in a pool of {PLACES} without Dagster: {pool:.1f} s")
     with _server(folder / "home", pins, options.a_run or 8) as server:
         wall = _backfill(server, regions)
         print(f"{regions} regions through the daemon, {len(server.dagster.runs())} runs, two at once: {wall:.1f} s")
@@ -232,6 +235,21 @@ def _loop(pins: Path, home: Home, regions: int) -> float:
         encode_region(generation, index, home)
         admit_region(generation, index, home, run_id="loop")
     return time.monotonic() - begun
+
+
+def _pool(pins: Path, folder: Path, regions: int) -> float:
+    """Return the seconds from the first region's begin to the last one's end, with a process a place and no Dagster."""
+    with ProcessPoolExecutor(PLACES, multiprocessing.get_context("spawn")) as pool:
+        spans = list(pool.map(partial(_alone, pins, folder), range(regions)))
+    return max(end for _, end in spans) - min(begin for begin, _ in spans)
+
+
+def _alone(pins: Path, folder: Path, index: int) -> tuple[float, float]:
+    generation, home, begun = load_generation(pins, NAME), Home(folder), time.time()
+    filter_region(generation, index, home)
+    encode_region(generation, index, home)
+    admit_region(generation, index, home, run_id="pool")
+    return begun, time.time()
 
 
 @contextmanager
