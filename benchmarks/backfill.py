@@ -41,7 +41,7 @@ from casebits_dagster.publication.frontier import advance_frontier
 from casebits_dagster.records.digests import sha256_file
 from casebits_dagster.records.errors import RecordError
 from casebits_dagster.records.layout import Home, region_id
-from casebits_dagster.records.pins import default_pins_folder, load_generation
+from casebits_dagster.records.pins import Generation, default_pins_folder, load_generation
 from casebits_dagster.records.run import RunRecord
 from casebits_dagster.regions.encode import encode_region
 from tests.cluster.servers import postgres
@@ -51,6 +51,7 @@ from tests.slow.server import Server
 NAME = "bench"
 STAGES = [f"{NAME}/{stage}" for stage in ("filtered_documents", "encoded_arrays", "admission_proof")]
 PLACES = 2
+QUIET: Any = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 def main() -> None:
@@ -79,8 +80,8 @@ def _work(folder: Path, options: argparse.Namespace) -> None:
     print(f"one region: {tokens:,} source tokens; {regions} in a pool of {PLACES} without Dagster: {pool:.1f} s")
     with _server(folder / "home", pins, options.a_run or 8) as server:
         wall = _backfill(server, regions)
-        print(f"{regions} regions through the daemon, {len(server.dagster.runs())} runs, two at once: {wall:.1f} s")
-        _tell(Home(server.home), regions)
+        print(f"{regions} regions through the daemon, {len(server.dagster.runs())} runs: {wall:.1f} s from end to end")
+        print(f"{_tell(Home(server.home), regions) / pool:.2f} times the pool")
 
 
 def _modes(folder: Path, options: argparse.Namespace) -> None:
@@ -104,11 +105,10 @@ def _modes(folder: Path, options: argparse.Namespace) -> None:
 def _in_process(a_run: int, folder: Path, pins: Path, regions: int) -> float:
     home = Home(folder)
     job = build(pins, home).resolve_job_def(regions_job_name(NAME))
-    quiet: Any = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
     with dg.DagsterInstance.from_config(str(prepare_instance(home))) as instance:
         begun = time.monotonic()
         for first in range(0, regions, a_run):
-            job.execute_in_process(instance=instance, tags=range_tags(first, first + a_run - 1), run_config=quiet)
+            job.execute_in_process(instance=instance, tags=range_tags(first, first + a_run - 1), run_config=QUIET)
         return time.monotonic() - begun
 
 
@@ -121,9 +121,8 @@ def _scale(folder: Path, options: argparse.Namespace) -> None:
     regions, size = options.regions or 2100, options.bytes or 8192
     for count in (regions, 25_000):
         (part := folder / str(count)).mkdir()
-        pins = tiny_pins(part, count, size if count == regions else 64)
-        loaded = _seconds(partial(_load, pins, Home(part / "home")))
-        home = Home(part / "home")
+        pins, home = tiny_pins(part, count, size if count == regions else 64), Home(part / "home")
+        loaded = _seconds(partial(_load, pins, home))
         with _server(home.root, pins, 0) as server:
             page = min(_seconds(lambda: server.dagster.partitions(STAGES[-1])) for _ in range(3))
         _loop(pins, home, 1)
@@ -150,18 +149,18 @@ def _scale(folder: Path, options: argparse.Namespace) -> None:
 def _frontier(definitions: dg.Definitions) -> None:
     """Materialise the frontier, in this process and on an instance of its own."""
     key = dg.AssetKey([NAME, FRONTIER])
-    quiet: Any = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
     with dg.DagsterInstance.ephemeral() as instance:
         job = definitions.resolve_job_def(corpus_job_name(NAME))
-        job.execute_in_process(instance=instance, asset_selection=[key], run_config=quiet)
+        job.execute_in_process(instance=instance, asset_selection=[key], run_config=QUIET)
 
 
-def _tell(home: Home, regions: int) -> None:
-    """Print where the time of a backfill went, out of the run records of its regions."""
+def _tell(home: Home, regions: int) -> float:
+    """Print where the time of a backfill went, out of the run records of its regions; return its seconds."""
     spans = sorted(stage_spans(home, regions))
     first, last = spans[0][0], max(end for _, end in spans)
     idle = _idle(spans, first) / PLACES / (last - first)
     print(f"first region's begin to last one's end: {last - first:.1f} s, of two places {idle:.1%} was idle")
+    return last - first
 
 
 def _idle(spans: Sequence[tuple[float, float]], first: float) -> float:
@@ -231,10 +230,14 @@ def _loop(pins: Path, home: Home, regions: int) -> float:
     generation = load_generation(pins, NAME)
     begun = time.monotonic()
     for index in range(regions):
-        filter_region(generation, index, home)
-        encode_region(generation, index, home)
-        admit_region(generation, index, home, run_id="loop")
+        _make(generation, index, home)
     return time.monotonic() - begun
+
+
+def _make(generation: Generation, index: int, home: Home) -> None:
+    filter_region(generation, index, home)
+    encode_region(generation, index, home)
+    admit_region(generation, index, home, run_id="bare")
 
 
 def _pool(pins: Path, folder: Path, regions: int) -> float:
@@ -245,10 +248,8 @@ def _pool(pins: Path, folder: Path, regions: int) -> float:
 
 
 def _alone(pins: Path, folder: Path, index: int) -> tuple[float, float]:
-    generation, home, begun = load_generation(pins, NAME), Home(folder), time.time()
-    filter_region(generation, index, home)
-    encode_region(generation, index, home)
-    admit_region(generation, index, home, run_id="pool")
+    generation, begun = load_generation(pins, NAME), time.time()
+    _make(generation, index, Home(folder))
     return begun, time.time()
 
 
